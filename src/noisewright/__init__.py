@@ -1,0 +1,1 @@
+"""noisewright: new methods for diffusion and flow-matching models, each beside its baselines."""
