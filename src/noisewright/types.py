@@ -9,7 +9,8 @@ import difflib
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal, get_args
 
 __all__ = [
@@ -155,4 +156,4 @@ class Room:
     data: str
     module: str
     extras: tuple[str, ...] = ()
-    commands: Mapping[str, str] = field(default_factory=dict)
+    commands: Mapping[str, str] = MappingProxyType({})

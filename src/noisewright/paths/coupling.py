@@ -1,0 +1,84 @@
+"""Couplings: which noise goes with which data.
+
+A coupling returns index arrays, never re-ordered tensors, and :func:`couple` applies the same index
+to a whole batch record; so labels and other conditions travel with their rows by construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from noisewright.types import InputError
+
+__all__ = ["couple", "independent_coupling", "transport_coupling"]
+
+
+def independent_coupling(
+    noise: Float[Tensor, "batch *event"], data: Float[Tensor, "batch *event"]
+) -> Int[Tensor, " batch"]:
+    """Return the identity: row i of the noise goes with row i of the data."""
+    del noise
+    return torch.arange(len(data), device=data.device)
+
+
+def transport_coupling(
+    noise: Float[Tensor, "batch *event"], data: Float[Tensor, "batch *event"]
+) -> Int[Tensor, " batch"]:
+    """Return the data row for each noise row under exact minibatch optimal transport.
+
+    Squared Euclidean cost, solved by POT (Tong et al. 2024, section 3.2).
+
+    Args:
+        noise: Starting points.
+        data: Examples, as many rows.
+
+    Returns:
+        A permutation ``index`` with ``data[index]`` paired to ``noise``.
+
+    Raises:
+        InputError: If the numbers of rows differ.
+
+    Example:
+        >>> data = torch.tensor([[3.0], [1.0], [2.0]])
+        >>> transport_coupling(torch.tensor([[0.1], [0.3], [0.2]]), data)
+        tensor([1, 0, 2])
+    """
+    if len(noise) != len(data):
+        raise InputError(f"noise has {len(noise)} rows and data {len(data)}: they must be equal")
+    if len(data) == 0:
+        return independent_coupling(noise, data)
+    import ot
+
+    start = noise.detach().reshape(len(noise), -1).double().cpu()
+    end = data.detach().reshape(len(data), -1).double().cpu()
+    cost = torch.cdist(start, end).square().numpy()
+    plan = torch.from_numpy(ot.emd([], [], cost))
+    return plan.argmax(dim=1).to(data.device)
+
+
+def couple(batch: Mapping[str, Any], index: Int[Tensor, " batch"]) -> dict[str, Any]:
+    """Return a batch record with every tensor re-ordered by the same index.
+
+    Args:
+        batch: Tensors whose first axis is the batch (data, labels, masks ...), and plain values
+            that belong to the whole batch.
+        index: Rows, as a coupling returns them.
+
+    Raises:
+        InputError: If a tensor has another number of rows.
+
+    Example:
+        >>> couple({"data": torch.tensor([5.0, 6.0]), "label": torch.tensor([0, 1])},
+        ...        torch.tensor([1, 0]))
+        {'data': tensor([6., 5.]), 'label': tensor([1, 0])}
+    """
+    rows = len(index)
+    wrong = {k: len(v) for k, v in batch.items() if isinstance(v, Tensor) and len(v) != rows}
+    if wrong:
+        raise InputError(f"batch entries {wrong} do not have the index's {rows} rows")
+    return {k: v[index] if isinstance(v, Tensor) else v for k, v in batch.items()}
