@@ -10,7 +10,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import field as with_default
 from typing import Literal, get_args
 
 __all__ = [
@@ -156,4 +156,4 @@ class Room:
     data: str
     module: str
     extras: tuple[str, ...] = ()
-    commands: Mapping[str, str] = MappingProxyType({})
+    commands: Mapping[str, str] = with_default(default_factory=dict)
