@@ -1,0 +1,16 @@
+"""One training loop, the average of the weights, and checkpoints that resume bit for bit."""
+
+from noisewright.training.average import Average
+from noisewright.training.checkpoint import latest_checkpoint, read_checkpoint
+from noisewright.training.loop import Loss, Plan, Training, TrainStep, fit
+
+__all__ = [
+    "Average",
+    "Loss",
+    "Plan",
+    "TrainStep",
+    "Training",
+    "fit",
+    "latest_checkpoint",
+    "read_checkpoint",
+]
