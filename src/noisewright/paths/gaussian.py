@@ -5,8 +5,8 @@ r"""Gaussian paths: the state on the way from data to noise, and the algebra of 
 * ``data``: :math:`y`.
 * ``noise``: :math:`\varepsilon`.
 * ``velocity``: :math:`\dot x_t = \dot\alpha y + s \dot\sigma \varepsilon` (flow matching).
-* ``v``: :math:`\alpha \varepsilon - s \sigma y` (Salimans & Ho 2022), the velocity along the angle of
-  a variance-preserving path; unlike ``velocity`` it does not depend on how fast the schedule runs.
+* ``v``: :math:`\alpha \varepsilon - s \sigma y` (Salimans & Ho 2022), the velocity along the angle
+  of a variance-preserving path; unlike ``velocity`` it does not depend on the schedule's speed.
 * ``score``: :math:`\nabla \log p(x_t \mid y) = -\varepsilon / (s \sigma)`.
 
 Each kind is affine in (data, noise), and the state is a second affine combination; so any kind plus
@@ -34,22 +34,37 @@ TINY = 1e-12
 
 
 class Levels(NamedTuple):
-    """Signal and noise level of a path at some times; prior scale included."""
+    r"""Signal and noise level of a path at some times; prior scale included.
+
+    Divided by :attr:`reach`, every path is the straight line
+    :math:`(1 - \tau) y + \tau \varepsilon` with :math:`\tau` the :attr:`fraction` of noise;
+    solvers work there.
+    """
 
     alpha: Tensor
     sigma: Tensor
+
+    @property
+    def reach(self) -> Tensor:
+        """Return alpha + sigma."""
+        return self.alpha + self.sigma
+
+    @property
+    def fraction(self) -> Tensor:
+        """Return tau = sigma / (alpha + sigma), in [0, 1]."""
+        return self.sigma / (self.alpha + self.sigma)
 
 
 def expand_to(value: Tensor, state: Tensor) -> Tensor:
     """Return per-row numbers (batch,) as (batch, 1, ..., 1) in the state's working precision.
 
     Args:
-        value: Scalar or (batch,).
+        value: Scalar, (batch,), or already (batch, 1, ..., 1).
         state: The tensor that it will meet, (batch, *event).
     """
     dtype = torch.promote_types(state.dtype, torch.float32)
     value = value.to(device=state.device, dtype=dtype)
-    return value.reshape(value.shape + (1,) * (state.ndim - 1)) if value.ndim else value
+    return value if value.ndim in (0, state.ndim) else value.reshape(-1, *(1,) * (state.ndim - 1))
 
 
 def _divide(top: Tensor, bottom: Tensor) -> Tensor:
@@ -97,6 +112,11 @@ class GaussianPath:
     def time_of_logsnr(self, logsnr: Tensor | float) -> Tensor:
         """Return the time at which :meth:`logsnr` has this value."""
         return self.schedule.time_of_logsnr(precise(logsnr) + 2 * precise(self.scale).log())
+
+    def time_of_fraction(self, fraction: Tensor) -> Tensor:
+        """Return the time at which the noise is this fraction of the sum of both levels."""
+        fraction = precise(fraction)
+        return self.time_of_logsnr(2 * torch.log((1 - fraction) / fraction))
 
     @property
     def batch(self) -> int | None:

@@ -58,9 +58,13 @@ class Schedule(ABC):
         """Return (signal level, noise level) at times in float64; parameters broadcast."""
 
     def rates(self, t: Float[Tensor, "*times"]) -> tuple[Tensor, Tensor]:
-        """Return d/dt of both levels, exact, by forward-mode differentiation."""
-        alpha, sigma = torch.func.jvp(self.levels, (t,), (torch.ones_like(t),))[1]
-        return alpha, sigma
+        """Return d/dt of both levels, exact, by automatic differentiation."""
+        shape = self.levels(t)[0].shape
+        with torch.enable_grad():
+            t = t.detach().expand(shape).clone().requires_grad_(True)
+            alpha, sigma = self.levels(t)
+            rates = [torch.autograd.grad(v.sum(), t, retain_graph=True)[0] for v in (alpha, sigma)]
+        return rates[0], rates[1]
 
     def alpha(self, t: Tensor | float) -> Tensor:
         """Return the signal level at noise time ``t`` in [0, 1]: scalar or (batch,)."""
@@ -251,6 +255,11 @@ class EDMSchedule(Schedule):
         """Return (1, sigma_max * t)."""
         sigma = torch.as_tensor(self.sigma_max, device=t.device) * t
         return torch.ones_like(sigma), sigma
+
+    def rates(self, t: Float[Tensor, "*times"]) -> tuple[Tensor, Tensor]:
+        """Return (0, sigma_max)."""
+        rate = torch.as_tensor(self.sigma_max, device=t.device) * torch.ones_like(t)
+        return torch.zeros_like(rate), rate
 
     def time_of_logsnr(self, logsnr: Tensor | float) -> Tensor:
         """Return exp(-logsnr / 2) / sigma_max, at most 1."""

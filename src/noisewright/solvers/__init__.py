@@ -1,0 +1,58 @@
+"""Walking back from noise to data: grids, deterministic, stochastic and multistep solvers.
+
+The discrete ancestral solver and the second-order integrator arrive with the rooms that need them,
+as ``discrete.py`` and in ``ode.py``.
+"""
+
+from noisewright.solvers.grids import (
+    check_times,
+    karras_times,
+    logsnr_times,
+    table_indices,
+    table_times,
+    uniform_times,
+)
+from noisewright.solvers.likelihood import ElboTerms, elbo_terms, log_likelihood
+from noisewright.solvers.multistep import DPMSolverPP
+from noisewright.solvers.ode import RK4, AdaptiveODE, Euler, Heun, Midpoint, RungeKutta, Tableau
+from noisewright.solvers.sde import (
+    DDIM,
+    DDPM,
+    EulerMaruyama,
+    StochasticSolver,
+    Transition,
+    path_log_density,
+)
+from noisewright.solvers.walk import Solution, Solver, Step, Walk, Watch, count_calls
+
+__all__ = [
+    "DDIM",
+    "DDPM",
+    "RK4",
+    "AdaptiveODE",
+    "DPMSolverPP",
+    "ElboTerms",
+    "Euler",
+    "EulerMaruyama",
+    "Heun",
+    "Midpoint",
+    "RungeKutta",
+    "Solution",
+    "Solver",
+    "Step",
+    "StochasticSolver",
+    "Tableau",
+    "Transition",
+    "Walk",
+    "Watch",
+    "check_times",
+    "count_calls",
+    "elbo_terms",
+    "karras_times",
+    "log_likelihood",
+    "logsnr_times",
+    "path_log_density",
+    "table_indices",
+    "table_times",
+    "uniform_times",
+]
