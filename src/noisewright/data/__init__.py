@@ -1,17 +1,42 @@
-"""Data that methods run on: a registry of sources, one loader for each kind, and provenance."""
+"""Data that methods run on: a registry of sources, one loader for each kind, and provenance.
+
+A new kind of data is one loader file here; a new named set is one entry in ``sources.SOURCES``.
+"""
 
 from __future__ import annotations
 
+from noisewright.data.archives import read_members, unpack
+from noisewright.data.cifar10 import cifar10
+from noisewright.data.decode import decode_picture
+from noisewright.data.digits import digits
+from noisewright.data.folder import SUFFIXES, image_folder
 from noisewright.data.images import ImageSet, ImageSetView
+from noisewright.data.opening import IMAGE_SETS, open_images
 from noisewright.data.photos import PHOTOGRAPHS, Photograph, photographs, photos
 from noisewright.data.provenance import Provenance
+from noisewright.data.sources import SOURCES, NotAtHandError, Source, fetch, find, source
 
 __all__ = [
+    "IMAGE_SETS",
     "PHOTOGRAPHS",
+    "SOURCES",
+    "SUFFIXES",
     "ImageSet",
     "ImageSetView",
+    "NotAtHandError",
     "Photograph",
     "Provenance",
+    "Source",
+    "cifar10",
+    "decode_picture",
+    "digits",
+    "fetch",
+    "find",
+    "image_folder",
+    "open_images",
     "photographs",
     "photos",
+    "read_members",
+    "source",
+    "unpack",
 ]

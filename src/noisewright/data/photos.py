@@ -29,9 +29,9 @@ from typing import Literal
 
 import torch
 from jaxtyping import UInt8
-from PIL import Image
 from torch import Tensor
 
+from noisewright.data.decode import decode_picture, to_tensor
 from noisewright.data.images import ImageSet
 from noisewright.data.provenance import Provenance
 from noisewright.random import derive_seed
@@ -107,16 +107,6 @@ PHOTOGRAPHS: tuple[Photograph, ...] = (
 )
 
 
-def _pixels(path: Path) -> Tensor:
-    with Image.open(path) as picture:
-        return _to_tensor(picture.convert("RGB"))
-
-
-def _to_tensor(picture: Image.Image) -> Tensor:
-    flat = torch.frombuffer(bytearray(picture.tobytes()), dtype=torch.uint8)
-    return flat.view(picture.height, picture.width, 3).permute(2, 0, 1).contiguous()
-
-
 def _chosen(split: Split, names: Sequence[str] | None) -> list[Photograph]:
     if split not in ("train", "test", "all"):
         raise InputError(f"split must be 'train', 'test' or 'all', got {split!r}")
@@ -149,7 +139,15 @@ def photographs(split: Split = "all", *, names: Sequence[str] | None = None) -> 
         [('chelsea', (3, 300, 451), 'CC0'), ('rocket', (3, 427, 640), 'public domain')]
     """
     found = [
-        Photograph(p.name, p.file, p.licence, p.author, p.split, p.package, _pixels(p.path))
+        Photograph(
+            p.name,
+            p.file,
+            p.licence,
+            p.author,
+            p.split,
+            p.package,
+            to_tensor(decode_picture(p.path)),
+        )
         for p in _chosen(split, names)
         if p.path is not None
     ]

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from noisewright.types import InputError
 
-__all__ = ["frechet_distance", "gaussian_frechet_distance"]
+__all__ = ["checked_features", "frechet_distance", "gaussian_frechet_distance"]
 
 
 def _checked(name: str, features: Tensor) -> Tensor:
@@ -31,6 +31,20 @@ def _checked(name: str, features: Tensor) -> Tensor:
         row = int((~features.isfinite()).any(1).nonzero()[0])
         raise InputError(f"{name} holds NaN or infinite values, first in row {row}")
     return features.detach().to(torch.float64)
+
+
+def checked_features(features_a: Tensor, features_b: Tensor) -> tuple[Tensor, Tensor]:
+    """Return two samples of features in float64, if they can be compared.
+
+    Raises:
+        InputError: If a sample has fewer than two rows, is not finite, or the widths differ.
+    """
+    a, b = _checked("the first sample", features_a), _checked("the second sample", features_b)
+    if a.shape[1] != b.shape[1]:
+        raise InputError(
+            f"the samples have {a.shape[1]} and {b.shape[1]} columns; use one extractor"
+        )
+    return a, b
 
 
 def frechet_distance(
@@ -58,9 +72,7 @@ def frechet_distance(
         >>> frechet_distance(a, 2 * a + 3)                    # 3 ** 2 + (2 - 1) ** 2
         10.0
     """
-    a, b = _checked("features_a", features_a), _checked("features_b", features_b)
-    if a.shape[1] != b.shape[1]:
-        raise InputError(f"features_a has {a.shape[1]} columns and features_b {b.shape[1]}")
+    a, b = checked_features(features_a, features_b)
     roots, mean_gap = [], a.mean(0) - b.mean(0)
     for sample in (a, b):
         centred = (sample - sample.mean(0)) / (len(sample) - 1) ** 0.5

@@ -84,6 +84,8 @@ def _windowed(images: Tensor) -> Tensor:
 def _plane_power(images: Tensor, window: bool, dtype: torch.dtype) -> Tensor:
     """Return P(u) on the half plane, shape (batch, height, width // 2 + 1)."""
     images = signed(images, dtype)
+    if not len(images):  # some FFT back ends refuse an empty batch
+        return images.new_zeros((0, images.shape[2], images.shape[3] // 2 + 1))
     half = torch.fft.rfft2(_windowed(images) if window else images, norm="ortho")
     return (half.real.square() + half.imag.square()).mean(1)
 
