@@ -93,6 +93,15 @@ def _tar_members(archive: Path) -> Iterator[tuple[str, int, IO[bytes]]]:
                 )
             with file:
                 yield name, member.size, file
+        _finish(archive, tar)
+
+
+def _finish(archive: Path, tar: tarfile.TarFile) -> None:
+    """Read on to the end of the stream: only there does gzip compare its checksum."""
+    for _ in range(1024):
+        if tar.fileobj is None or not tar.fileobj.read(_BLOCK):
+            return
+    raise InputError(f"{archive} goes on for more than 1 GiB after its last member; refused")
 
 
 def _zip_members(archive: Path) -> Iterator[tuple[str, int, IO[bytes]]]:

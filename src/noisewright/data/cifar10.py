@@ -45,15 +45,16 @@ _FILES = {
 }
 _ROW = 1 + 3 * 32 * 32
 
+ROWS = 10_000
+"""Images in each binary file."""
+
 _Rows = tuple[Tensor, Tensor, list[str]]
 
 
 def _from_bytes(content: bytes, name: str) -> tuple[Tensor, Tensor]:
     """Return images and labels of one binary file: a label byte, then 3,072 bytes, repeated."""
-    if not content or len(content) % _ROW:
-        raise InputError(
-            f"{name} has {len(content)} bytes, not a multiple of {_ROW}; fetch it again"
-        )
+    if len(content) != ROWS * _ROW:
+        raise InputError(f"{name} has {len(content)} bytes, not {ROWS * _ROW}; fetch it again")
     rows = torch.frombuffer(bytearray(content), dtype=torch.uint8).view(-1, _ROW)
     labels = rows[:, 0].long()
     if int(labels.max()) >= len(CLASSES):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from PIL import Image, ImageOps
+from PIL import Image
 from torch import Tensor
 
 from noisewright.data.decode import decode_picture, refuse_if_many, to_tensor
@@ -48,7 +48,11 @@ def _class_of(path: Path, folder: Path) -> str | None:
 
 def _square(picture: Image.Image, size: int) -> Image.Image:
     """Cut the largest square from the middle and shrink it, with antialiasing (Lanczos)."""
-    return ImageOps.fit(picture, (size, size), method=Image.Resampling.LANCZOS)
+    side = min(picture.size)
+    left, top = (picture.width - side) // 2, (picture.height - side) // 2
+    # Cut first: a resize with a box would look beyond it.
+    square = picture.crop((left, top, left + side, top + side))
+    return square.resize((size, size), Image.Resampling.LANCZOS)
 
 
 def _load(

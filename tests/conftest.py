@@ -1,0 +1,103 @@
+"""What all tests share: one thread, seeded properties, guarded random streams, the data mirror."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is loaded
+
+import random
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import hypothesis
+import numpy as np
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+# On CI the same examples each time; elsewhere new ones, so that bugs are found over the weeks.
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.register_profile("here", deadline=None)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+MIRROR = "NOISEWRIGHT_DATA"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "global_stream: may draw from a global random stream; say why beside the mark"
+    )
+
+
+def _states() -> dict[str, str]:
+    return {
+        "torch": torch.random.get_rng_state().numpy().tobytes().hex(),
+        "numpy": repr(np.random.get_state()),  # noqa: NPY002 - the legacy stream is what is guarded
+        "random": repr(random.getstate()),
+    }
+
+
+@contextmanager
+def untouched_streams() -> Iterator[None]:
+    """Fail if the global stream of torch, numpy or ``random`` moves inside the block."""
+    before = _states()
+    yield
+    after = _states()
+    moved = [name for name in before if before[name] != after[name]]
+    if moved:
+        pytest.fail(
+            f"the global random stream of {', '.join(moved)} was used; draw from a seeded "
+            "generator, or build layers inside noisewright.random.isolated(seed)",
+            pytrace=False,
+        )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """Guard the body of each test; around the call only, where no plugin seeds anything."""
+    if pyfuncitem.get_closest_marker("global_stream"):
+        return (yield)
+    with untouched_streams():
+        return (yield)
+
+
+@pytest.fixture
+def stream_guard() -> Callable[[], AbstractContextManager[None]]:
+    """The guard itself, for tests of it and of single calls."""
+    return untouched_streams
+
+
+def _mirror_root() -> Path | None:
+    """Return the offline mirror: NOISEWRIGHT_DATA, or ``shared/data`` beside the checkout."""
+    given = os.environ.get(MIRROR)
+    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
+    root = Path(given) if given else beside
+    return root if root.is_dir() else None
+
+
+@pytest.fixture
+def mirror(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Return the folder of a named set in the mirror and point the library to it, or skip.
+
+    ``folder = mirror("cifar10_subset")``
+    """
+
+    def locate(name: str) -> Path:
+        root = _mirror_root()
+        if root is None or not (root / name).is_dir():
+            pytest.skip(f"data set {name} is not in the mirror ({MIRROR} or ../shared/data)")
+        monkeypatch.setenv(MIRROR, str(root))
+        return root / name
+
+    return locate
+
+
+@pytest.fixture
+def no_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """No mirror and an empty cache; return the folder that holds the cache."""
+    monkeypatch.delenv(MIRROR, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
