@@ -1,6 +1,20 @@
-"""Networks: plain modules with one signature, ``net(state, t, *, label, features, mask)``."""
+"""Networks: plain modules that share one signature.
 
-from noisewright.nets.embed import Conditioning, fourier_features
+``net(state, t, *, label=None, features=None, present=None, mask=None)`` returns a prediction shaped
+like ``state``. What it stands for (data, noise, velocity) is not the network's business.
+"""
+
+from noisewright.nets.dit import DiT, DiTBlocks
+from noisewright.nets.embed import Conditioning, fourier_features, grid_positions
+from noisewright.nets.mlp import MLP
 from noisewright.nets.unet import UNet
 
-__all__ = ["Conditioning", "UNet", "fourier_features"]
+__all__ = [
+    "MLP",
+    "Conditioning",
+    "DiT",
+    "DiTBlocks",
+    "UNet",
+    "fourier_features",
+    "grid_positions",
+]

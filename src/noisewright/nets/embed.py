@@ -179,10 +179,12 @@ class Conditioning(nn.Module):
         if features is None:
             features = t.new_zeros(len(t), self.features)
             present = torch.zeros_like(t, dtype=torch.bool)
+        if present is None:
+            present = torch.ones_like(t, dtype=torch.bool)
         if features.shape[1:] != (self.features,):
             raise InputError(
                 f"features has shape {tuple(features.shape)}; this network takes "
                 f"(batch, {self.features})"
             )
         vector = self.features_in(features.to(self.features_in.weight.dtype))
-        return vector if present is None else torch.where(present[:, None], vector, self.absent)
+        return torch.where(present[:, None], vector, self.absent)

@@ -13,20 +13,26 @@ import math
 from collections.abc import Sequence
 
 import torch
-from huggingface_hub import PyTorchModelHubMixin
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from noisewright.nets.embed import Conditioning, TimeReading
+from noisewright.nets.pretrained import Pretrained
 from noisewright.types import InputError
 
 __all__ = ["UNet"]
 
 
-def _norm(channels: int) -> nn.GroupNorm:
-    return nn.GroupNorm(math.gcd(8, channels), channels)
+class Norm(nn.GroupNorm):
+    """Group normalisation that also takes a single row of a single pixel, which torch refuses."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(math.gcd(8, channels), channels)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return torch.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
 
 def _zeroed(layer: nn.Conv2d) -> nn.Conv2d:
@@ -41,10 +47,10 @@ class ResidualBlock(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, vector: int, dropout: float) -> None:
         super().__init__()
-        self.norm_in = _norm(inputs)
+        self.norm_in = Norm(inputs)
         self.conv_in = nn.Conv2d(inputs, outputs, 3, padding=1)
         self.film = nn.Linear(vector, 2 * outputs)
-        self.norm_out = _norm(outputs)
+        self.norm_out = Norm(outputs)
         self.dropout = nn.Dropout(dropout)
         self.conv_out = _zeroed(nn.Conv2d(outputs, outputs, 3, padding=1))
         self.skip = nn.Identity() if inputs == outputs else nn.Conv2d(inputs, outputs, 1)
@@ -62,7 +68,7 @@ class PixelAttention(nn.Module):
     def __init__(self, channels: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.norm = _norm(channels)
+        self.norm = Norm(channels)
         self.qkv = nn.Conv2d(channels, 3 * channels, 1)
         self.out = _zeroed(nn.Conv2d(channels, channels, 1))
 
@@ -135,9 +141,7 @@ class Up(nn.Module):
         return state, kept[: -len(self.stages)]
 
 
-class UNet(
-    nn.Module, PyTorchModelHubMixin, library_name="noisewright", tags=["diffusion", "noisewright"]
-):
+class UNet(Pretrained):
     """A UNet with FiLM conditioning, attention at the coarsest level, skips, any picture size.
 
     Args:
@@ -218,13 +222,13 @@ class UNet(
                 stages.append(stage(width + kept.pop(), level))
                 width = widths[level]
             self.up.append(Up(grow, stages))
-        self.norm = _norm(width)
+        self.norm = Norm(width)
         self.head = _zeroed(nn.Conv2d(width, folded, 3, padding=1))
 
     def forward(
         self,
         state: Float[Tensor, "batch channels height width"],
-        t: Float[Tensor, " batch"],
+        t: Float[Tensor, "*batch"],
         *,
         label: Int[Tensor, " batch"] | None = None,
         features: Float[Tensor, "batch features"] | None = None,
