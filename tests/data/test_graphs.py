@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,14 +16,6 @@ from noisewright.data.graphs import GRAPH_SUFFIXES, Graph, read_graph, read_vert
 from noisewright.types import InputError
 
 TRIANGLE = np.array([[0, 2.5, 0], [0, 0, 1], [1, 0, 0]])
-
-
-def mirrored(name):
-    mirror = os.environ.get("NOISEWRIGHT_DATA", Path(__file__).parents[3] / "shared" / "data")
-    folder = Path(mirror) / name
-    if not folder.is_dir():
-        pytest.skip(f"{name} is not at hand")
-    return folder
 
 
 def read(tmp_path, name, content):
@@ -221,18 +211,18 @@ def test_labels_of_another_graph_are_refused(tmp_path, text, message):
         read_vertex_labels("colour", graph)
 
 
-def test_email_has_the_published_counts():
-    graph, groups = email_eu_core(mirrored("email_eu_core"))
+def test_email_has_the_published_counts(mirror):
+    graph, groups = email_eu_core(mirror("email_eu_core"))
     assert graph.adjacency.shape == (1005, 1005)
     assert graph.adjacency.nnz == 25_571
     assert np.count_nonzero(graph.adjacency.diagonal()) == 642
     assert len(np.unique(groups)) == 42
 
 
-def test_connectome_has_the_published_counts():
-    graph, groups = drosophila_mb(folder=mirrored("drosophila_mb"))
+def test_connectome_has_the_published_counts(mirror):
+    graph, groups = drosophila_mb(folder=mirror("drosophila_mb"))
     assert graph.adjacency.shape == (209, 209)
     assert graph.adjacency.nnz == 7425
     assert sorted(np.bincount(groups)) == [21, 29, 58, 101]
     with pytest.raises(InputError, match="'left' or 'right'"):
-        drosophila_mb("middle", mirrored("drosophila_mb"))
+        drosophila_mb("middle")
