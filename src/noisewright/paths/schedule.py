@@ -66,6 +66,11 @@ class Schedule(ABC):
             rates = [torch.autograd.grad(v.sum(), t, retain_graph=True)[0] for v in (alpha, sigma)]
         return rates[0], rates[1]
 
+    def logsnr_rate(self, t: Float[Tensor, "*times"]) -> Tensor:
+        """Return d logsnr / d t, below 0; infinite where a level is zero."""
+        (alpha, sigma), (d_alpha, d_sigma) = self.levels(t), self.rates(t)
+        return 2 * (d_alpha / alpha - d_sigma / sigma)
+
     def alpha(self, t: Tensor | float) -> Tensor:
         """Return the signal level at noise time ``t`` in [0, 1]: scalar or (batch,)."""
         return self.levels(precise(t))[0]
@@ -338,6 +343,10 @@ class VariancePreserving(Schedule):
     def logsnr(self, t: Tensor | float) -> Tensor:
         """Return the base's log-SNR."""
         return self.base.logsnr(t)
+
+    def logsnr_rate(self, t: Float[Tensor, "*times"]) -> Tensor:
+        """Return the base's rate of log-SNR."""
+        return self.base.logsnr_rate(t)
 
     def time_of_logsnr(self, logsnr: Tensor | float) -> Tensor:
         """Return the base's time."""

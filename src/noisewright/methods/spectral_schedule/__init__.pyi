@@ -1,0 +1,16 @@
+from .baselines import CosineRegime as CosineRegime
+from .baselines import EDMRegime as EDMRegime
+from .baselines import ShiftedCosineRegime as ShiftedCosineRegime
+from .baselines import SigmoidRegime as SigmoidRegime
+from .model import SpectralModel as SpectralModel
+from .model import train as train
+from .prior import SpectrumPrior as SpectrumPrior
+from .regimes import Regime as Regime
+from .regimes import TightRegime as TightRegime
+from .regimes import invariant_weight as invariant_weight
+from .spectrum import Spectrum as Spectrum
+from .spectrum import rapsd as rapsd
+from .tight import TightSchedule as TightSchedule
+from .tight import spectrum_of_features as spectrum_of_features
+from .transfer import transfer_error as transfer_error
+from .transfer import transferred_power as transferred_power
