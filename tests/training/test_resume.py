@@ -139,7 +139,8 @@ def test_checkpoint_of_other_settings_is_refused(tmp_path, changes, words):
 
 def test_checkpoint_of_another_network_is_refused(tmp_path):
     begin(tmp_path).finish()
-    net = nn.Sequential(nn.Linear(4, 4))
+    with isolated(0):
+        net = nn.Sequential(nn.Linear(4, 4))
     with pytest.raises(InputError, match=r"0.weight was \[16, 4\], is \[4, 4\]"):
         fit(
             net,
