@@ -7,6 +7,7 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is loaded
 
 import random
+import re
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -15,6 +16,8 @@ import hypothesis
 import numpy as np
 import pytest
 import torch
+
+from noisewright.types import InputError
 
 torch.set_num_threads(1)
 
@@ -40,13 +43,18 @@ def _states() -> dict[str, str]:
     }
 
 
+def _instrumented(config: pytest.Config) -> bool:
+    """Whether annotations are checked at run time (``--jaxtyping-packages``)."""
+    return bool(config.getoption("jaxtyping_packages", default=None))
+
+
 @contextmanager
-def untouched_streams() -> Iterator[None]:
+def untouched_streams(*, but: tuple[str, ...] = ()) -> Iterator[None]:
     """Fail if the global stream of torch, numpy or ``random`` moves inside the block."""
     before = _states()
     yield
     after = _states()
-    moved = [name for name in before if before[name] != after[name]]
+    moved = [name for name in before if before[name] != after[name] and name not in but]
     if moved:
         pytest.fail(
             f"the global random stream of {', '.join(moved)} was used; draw from a seeded "
@@ -60,7 +68,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
     """Guard the body of each test; around the call only, where no plugin seeds anything."""
     if pyfuncitem.get_closest_marker("global_stream"):
         return (yield)
-    with untouched_streams():
+    # The run-time type checker looks at random items of a list.
+    with untouched_streams(but=("random",) if _instrumented(pyfuncitem.config) else ()):
         return (yield)
 
 
@@ -68,6 +77,21 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
 def stream_guard() -> Callable[[], AbstractContextManager[None]]:
     """The guard itself, for tests of it and of single calls."""
     return untouched_streams
+
+
+@pytest.fixture
+def refuses(request: pytest.FixtureRequest) -> Callable[[str], AbstractContextManager[None]]:
+    """Expect an InputError with words, where a run-time check of annotations may come first."""
+    instrumented = _instrumented(request.config)
+
+    @contextmanager
+    def expect(words: str) -> Iterator[None]:
+        with pytest.raises((InputError, TypeError) if instrumented else InputError) as caught:
+            yield
+        if isinstance(caught.value, InputError):
+            assert re.search(words, str(caught.value)), str(caught.value)
+
+    return expect
 
 
 def _mirror_root() -> Path | None:

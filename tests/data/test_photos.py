@@ -93,8 +93,8 @@ def test_provenance_names_each_author_and_licence():
         ({"names": ["chelsae"]}, "did you mean 'chelsea'"),
     ],
 )
-def test_arguments_that_cannot_work_are_refused(arguments, message):
-    with pytest.raises(InputError, match=message):
+def test_arguments_that_cannot_work_are_refused(arguments, message, refuses):
+    with refuses(message):
         photos(**arguments)
 
 

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noisewright.metrics import frechet_distance, gaussian_frechet_distance
-from noisewright.types import InputError
 
 
 def normal(*shape, seed=0):
@@ -81,8 +80,8 @@ def test_bias_is_upwards_and_shrinks_with_the_count():
         (torch.zeros(5, 3), torch.full((5, 3), math.nan), "the second sample holds NaN"),
     ],
 )
-def test_samples_that_cannot_be_compared_are_refused(a, b, message):
-    with pytest.raises(InputError, match=message):
+def test_samples_that_cannot_be_compared_are_refused(a, b, message, refuses):
+    with refuses(message):
         frechet_distance(a, b)
 
 

@@ -10,7 +10,6 @@ from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
 from noisewright.data import photos
 from noisewright.metrics import psnr, ssim
-from noisewright.types import InputError
 
 
 def uniform(*shape, seed=0):
@@ -82,6 +81,6 @@ def test_order_of_the_pair_and_neighbours_in_the_batch_do_not_matter():
         (torch.zeros(1, 1, 12, 12), torch.zeros(1, 1, 12, 12), {"data_range": 0}, "positive"),
     ],
 )
-def test_pairs_that_cannot_be_compared_are_refused(image, reference, options, message):
-    with pytest.raises((InputError, TypeError), match=message):
+def test_pairs_that_cannot_be_compared_are_refused(image, reference, options, message, refuses):
+    with refuses(message):
         ssim(image, reference, **options)

@@ -41,7 +41,12 @@ def test_estimate_follows_the_definition_in_parts_too(name, value, monkeypatch):
 def test_no_bias_for_one_law_at_small_counts(name):
     values = torch.tensor(
         [
-            mmd(normal(8, 3, seed=seed), normal(8, 3, seed=seed + 10_000), kernel=name, bandwidth=2)
+            mmd(
+                normal(8, 3, seed=seed),
+                normal(8, 3, seed=seed + 10_000),
+                kernel=name,
+                bandwidth=2.0,
+            )
             for seed in range(400)
         ]
     )
@@ -78,8 +83,8 @@ def test_median_of_many_rows_is_close_to_the_median_of_all():
         ({"bandwidth": -1.0}, "bandwidth must be positive"),
     ],
 )
-def test_arguments_that_cannot_work_are_refused(arguments, message):
-    with pytest.raises((InputError, TypeError), match=message):
+def test_arguments_that_cannot_work_are_refused(arguments, message, refuses):
+    with refuses(message):
         mmd(normal(5, 2), normal(5, 2), **arguments)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, Int, Shaped, UInt8
 from torch import Tensor
 from torch.utils.data import Dataset
 
@@ -69,7 +69,7 @@ class ImageSet:
         """Return the images as float32 in [-1, 1]: 0 becomes -1 and 255 becomes 1."""
         return self.images.float().div_(127.5).sub_(1)
 
-    def select(self, index: Int[Tensor, " rows"] | Sequence[int] | slice) -> ImageSet:
+    def select(self, index: Shaped[Tensor, " rows"] | Sequence[int] | slice) -> ImageSet:
         """Return the chosen images; labels and groups travel with their rows.
 
         Args:

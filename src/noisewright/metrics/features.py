@@ -9,7 +9,7 @@ function of the user's own, such as an Inception network.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, Self
+from typing import Protocol
 
 import torch
 from jaxtyping import Float, Shaped
@@ -136,7 +136,7 @@ class PCAFeatures:
         """Say what the features are."""
         return f"pca-{self.n}"
 
-    def fit(self, images: Shaped[Tensor, "batch channels height width"]) -> Self:
+    def fit(self, images: Shaped[Tensor, "batch channels height width"]) -> PCAFeatures:
         """Find the components of ``images``: the reference, the same for all sets compared.
 
         Exact up to 1,024 images or pixels; above that by subspace iteration from a fixed start (8
