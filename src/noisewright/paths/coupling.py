@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -62,23 +63,42 @@ def transport_coupling(
 
 
 def couple(batch: Mapping[str, Any], index: Int[Tensor, " batch"]) -> dict[str, Any]:
-    """Return a batch record with every tensor re-ordered by the same index.
+    """Return a batch record with everything that has rows re-ordered by the same index.
 
     Args:
-        batch: Tensors whose first axis is the batch (data, labels, masks ...), and plain values
-            that belong to the whole batch.
+        batch: Tensors and arrays whose first axis is the batch (data, labels, masks ...), mappings
+            of such, and single values that belong to the whole batch.
         index: Rows, as a coupling returns them.
 
     Raises:
-        InputError: If a tensor has another number of rows.
+        InputError: If the batch is no record, an entry has another number of rows, or its rows
+            cannot be re-ordered as one (a list).
 
     Example:
         >>> couple({"data": torch.tensor([5.0, 6.0]), "label": torch.tensor([0, 1])},
         ...        torch.tensor([1, 0]))
         {'data': tensor([6., 5.]), 'label': tensor([1, 0])}
     """
-    rows = len(index)
-    wrong = {k: len(v) for k, v in batch.items() if isinstance(v, Tensor) and len(v) != rows}
-    if wrong:
-        raise InputError(f"batch entries {wrong} do not have the index's {rows} rows")
-    return {k: v[index] if isinstance(v, Tensor) else v for k, v in batch.items()}
+    if not isinstance(batch, Mapping):
+        raise InputError(
+            f"couple() takes a whole batch record, got {type(batch).__name__}: data and labels "
+            'must be re-ordered together, as {"data": data, "label": label}'
+        )
+    return {name: _reordered(name, value, index) for name, value in batch.items()}
+
+
+def _reordered(name: str, value: Any, index: Tensor) -> Any:
+    if isinstance(value, Mapping):
+        return couple(value, index)
+    if value is None or isinstance(value, (str, int, float)) or getattr(value, "ndim", None) == 0:
+        return value
+    if not isinstance(value, (Tensor, np.ndarray)):
+        raise InputError(
+            f"batch entry {name!r} is a {type(value).__name__}: its rows would stay behind; "
+            "make it a tensor"
+        )
+    if len(value) != len(index):
+        raise InputError(f"batch entry {name!r} has {len(value)} rows, the index {len(index)}")
+    return (
+        value[index.to(value.device)] if isinstance(value, Tensor) else value[index.cpu().numpy()]
+    )

@@ -57,7 +57,8 @@ class Denoiser(nn.Module):
 
     Raises:
         InputError: If a name is unknown, or the kind cannot work on the path: ``noise`` and
-            ``score`` where no signal is left at t = 1, ``velocity`` where a rate is infinite.
+            ``score`` where no signal is left at t = 1, ``velocity`` where a rate is infinite or
+            zero.
 
     Example:
         >>> from noisewright.paths import RectifiedSchedule
@@ -157,16 +158,26 @@ def refuse_impossible(path: GaussianPath, kind: Kind) -> None:
     Raises:
         InputError: Naming the kinds that work.
     """
-    if kind in ("noise", "score") and bool((path.alpha(1.0) <= 0).any()):
+    obstacle = _obstacle(path, kind)
+    if obstacle is not None:
+        works = ", ".join(repr(other) for other in KINDS if _obstacle(path, other) is None)
         raise InputError(
-            f"kind={kind!r} cannot work on this path: no signal is left at t = 1, so the data "
-            "cannot be told from the noise there; use kind='data', 'v' or 'velocity'"
+            f"kind={kind!r} cannot work with {type(path.schedule).__name__}: {obstacle}; "
+            f"kinds that do: {works}"
         )
+
+
+def _obstacle(path: GaussianPath, kind: Kind) -> str | None:
+    """Return why a kind does not determine the data at an end of the path, or None if it does."""
+    if kind in ("noise", "score") and bool((path.alpha(1.0) <= 0).any()):
+        return "no signal is left at t = 1, so the data cannot be told from the noise there"
     if kind == "velocity":
+        schedule = path.columns().schedule
         ends = torch.tensor([0.0, 1.0], dtype=torch.float64)
-        rates = torch.stack(path.columns().schedule.rates(ends))
-        if not bool(rates.isfinite().all()):
-            raise InputError(
-                f"kind='velocity' cannot work with {type(path.schedule).__name__}: its levels "
-                "change infinitely fast at an end; use kind='data', 'noise' or 'v'"
-            )
+        (alpha, sigma), (d_alpha, d_sigma) = schedule.levels(ends), schedule.rates(ends)
+        turning = alpha * d_sigma - sigma * d_alpha
+        if not bool(turning.isfinite().all()):
+            return "its levels change infinitely fast at an end"
+        if not bool((turning > 0).all()):
+            return "its levels stand still at an end"
+    return None

@@ -44,8 +44,17 @@ BISECTIONS = 60
 
 
 def precise(t: Tensor | float, device: torch.device | str | None = None) -> Tensor:
-    """Return times in float64 (float32 on devices without it), whatever came in."""
+    """Return times or levels in float64 (float32 on devices without it).
+
+    Raises:
+        InputError: If they come in half precision, which has rounded them already.
+    """
     t = torch.as_tensor(t, device=device)
+    if t.dtype in (torch.float16, torch.bfloat16):
+        raise InputError(
+            f"times and levels in {t.dtype} are rounded (0.7505 becomes 0.75 in bfloat16); pass "
+            "them in float32, the states may keep their dtype"
+        )
     return t.to(torch.float32 if t.device.type == "mps" else torch.float64)
 
 
@@ -277,32 +286,43 @@ class TableSchedule(Schedule):
     r"""A table of :math:`\bar\alpha` as pre-trained discrete models carry it.
 
     Level i of T (0 the cleanest) sits at time (i + 1) / T; between levels the log-SNR is linear.
-    Below the first level the schedule is constant: it has a floor.
+    Below the first level the schedule is constant: it has a floor. The last level may hold no
+    signal at all (a table rescaled to zero terminal SNR); in the interval before it the angle
+    :math:`\arctan(\alpha / \sigma)` is linear instead.
 
     Attributes:
         alphas_cumprod: :math:`\bar\alpha_i = \alpha^2`, shape (T,), falling.
 
     Raises:
-        InputError: If the table is empty or does not fall strictly within (0, 1).
+        InputError: If the table is empty or does not fall strictly from below 1 to 0 or above.
     """
 
     alphas_cumprod: Tensor
 
     def __post_init__(self) -> None:
         table = self.alphas_cumprod
-        inside = bool((table > 0).all() and (table < 1).all())
+        inside = bool((table >= 0).all() and (table < 1).all())
         if not (table.ndim == 1 and len(table) and inside and bool((table.diff() < 0).all())):
-            raise InputError("alphas_cumprod must be a falling table, shape (T,), inside (0, 1)")
+            raise InputError(
+                "alphas_cumprod must be a table of shape (T,) that falls strictly, from below 1 to "
+                "0 or above"
+            )
 
     def levels(self, t: Float[Tensor, "*times"]) -> tuple[Tensor, Tensor]:
         """Return variance-preserving levels at the interpolated log-SNR."""
         table = precise(self.alphas_cumprod, t.device)
-        logsnr = torch.logit(table)
         place = (t * len(table) - 1).clamp(0, len(table) - 1)
         lower = place.detach().floor().long().clamp(max=max(len(table) - 2, 0))
         upper = (lower + 1).clamp(max=len(table) - 1)
+        logsnr = torch.logit(table.clamp(min=torch.finfo(table.dtype).tiny))
         here = torch.lerp(logsnr[lower], logsnr[upper], place - lower)
-        return torch.sigmoid(here).sqrt(), torch.sigmoid(-here).sqrt()
+        alpha, sigma = torch.sigmoid(here).sqrt(), torch.sigmoid(-here).sqrt()
+        if table[-1] > 0:
+            return alpha, sigma
+        angle = torch.asin(table.sqrt())
+        turned = torch.lerp(angle[lower], angle[upper], place - lower)
+        fading = upper == len(table) - 1
+        return torch.where(fading, turned.sin(), alpha), torch.where(fading, turned.cos(), sigma)
 
     @property
     def batch(self) -> None:

@@ -34,11 +34,18 @@ def rescale_spread(
         conditional: Conditional prediction c.
         share: The share phi in [0, 1]; 0 changes nothing.
     """
-    axes = tuple(range(1, guided.ndim))
-    spread, wanted = (v.float().std(dim=axes, keepdim=True) for v in (guided, conditional))
-    flat = spread <= torch.finfo(torch.float32).tiny
+    spread, wanted = (_spread(v) for v in (guided, conditional))
+    largest = guided[:, None].flatten(1).abs().amax(dim=1).to(spread.dtype)
+    flat = spread <= 8 * torch.finfo(spread.dtype).eps * largest  # rounding of a constant row
     factor = torch.where(flat, 1.0, wanted / torch.where(flat, 1.0, spread))
-    return (guided * (share * factor + 1 - share)).to(guided.dtype)
+    factor = factor.reshape(-1, *(1,) * (guided.ndim - 1))
+    return (guided * (1 + share * (factor - 1))).to(guided.dtype)
+
+
+def _spread(values: Tensor) -> Tensor:
+    """Return the standard deviation of each row, (batch,), in at least float32."""
+    rows = values[:, None].flatten(1)
+    return rows.to(torch.promote_types(rows.dtype, torch.float32)).std(dim=1, correction=0)
 
 
 class ClassifierFree(Steered):
