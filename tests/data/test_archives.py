@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import io
+import pathlib
 import stat
 import tarfile
 import zipfile
@@ -108,3 +110,16 @@ def test_damaged_archives_unpack_or_give_an_input_error(tmp_path, content, data)
     except InputError as error:
         outcome = str(error)
     assert outcome == "out" or str(archive) in outcome
+
+
+def test_a_full_disk_is_not_blamed_on_the_archive_and_leaves_nothing(tmp_path, monkeypatch):
+    archive = tar_with(tmp_path / "a.tar.gz", "file.bin", bytes(5000))
+
+    class Full(io.BytesIO):
+        def write(self, block):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pathlib.Path, "open", lambda self, mode="r": Full())
+    with pytest.raises(OSError, match="No space left"):
+        unpack(archive, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.tar.gz"]
