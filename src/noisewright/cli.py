@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import importlib
 import json
+import os
 import shlex
 import sys
 import traceback
@@ -45,7 +46,9 @@ usage: noisewright COMMAND ...
 def _console() -> Console:
     from rich.console import Console
 
-    return Console(highlight=False)
+    # A pipe has no width of its own; 80 columns would fold tables for no reader.
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120
+    return Console(highlight=False, width=width)
 
 
 def _print(text: str, *, error: bool = False) -> None:
@@ -111,6 +114,7 @@ def _run(args: list[str]) -> int:
     experiment = _import_experiment(room)
     from noisewright.reports import options as opts
     from noisewright.reports.run import execute
+    from noisewright.reports.stages import process_rank
     from noisewright.reports.terminal import show_result
 
     about = f"{room.title}. {room.paper}"
@@ -123,7 +127,8 @@ def _run(args: list[str]) -> int:
         again = shlex.join(word for word in command if word != "--fresh")
         _print(f"\nstopped; go on from the last finished stage with:\n  {again}", error=True)
         return 130
-    show_result(result.folder, console)
+    if process_rank()[0] == 0:
+        show_result(result.folder, console)
     return 3 if options.strict and result.falls_short else 0
 
 

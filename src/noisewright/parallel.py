@@ -140,7 +140,7 @@ def _on_loky(
 ) -> dict[int, _Outcome]:
     """Run tasks in worker processes; a dead worker ends the round with what is finished."""
     from joblib import Parallel, delayed, parallel_config
-    from joblib.externals.loky.process_executor import BrokenProcessPool
+    from joblib.externals.loky.process_executor import BrokenProcessPool, TerminatedWorkerError
 
     finished: dict[int, _Outcome] = {}
     one: Any = 1  # joblib's annotation says str
@@ -159,8 +159,13 @@ def _on_loky(
                 return_as="generator_unordered",
             )
             finished.update(parallel(calls))
-    except BrokenProcessPool:
+    except TerminatedWorkerError:
         pass
+    except BrokenProcessPool as error:
+        raise InputError(
+            f"{getattr(work, '__name__', work)} cannot be rebuilt in a worker process "
+            f"({error.__cause__ or error}); it and its inputs must be importable and picklable"
+        ) from error
     return finished
 
 
@@ -228,6 +233,11 @@ def check_backend(backend: str) -> None:
         )
 
 
+def _told(error: BaseException | None) -> str:
+    """Return an error's message with what was noted on its way, a stage's name for instance."""
+    return "; ".join([str(error), *getattr(error, "__notes__", ())])
+
+
 def _raise_failures(tasks: Sequence[Mapping[str, Any]], outcomes: Mapping[int, _Outcome]) -> None:
     failed = {i: o for i, o in sorted(outcomes.items()) if o.error is not None}
     if not failed:
@@ -236,7 +246,7 @@ def _raise_failures(tasks: Sequence[Mapping[str, Any]], outcomes: Mapping[int, _
     cause = RuntimeError(first.trace) if first.trace else None
     if len(failed) == 1 and isinstance(first.error, Exception) and first.trace:
         raise first.error from cause
-    lines = [f"task {i + 1} of {len(tasks)}: {o.error}" for i, o in failed.items()]
+    lines = [f"task {i + 1} of {len(tasks)}: {_told(o.error)}" for i, o in failed.items()]
     raise TasksFailedError("\n".join(lines)) from cause
 
 

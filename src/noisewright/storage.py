@@ -27,6 +27,10 @@ __all__ = [
 
 FORMAT = 1
 
+# Temporary files are private; what replaces a file for good is as readable as any other.
+_UMASK = os.umask(0o022)
+os.umask(_UMASK)
+
 
 class DamagedRecordError(OSError):
     """A stored record cannot be read back; the message names the file and the remedy."""
@@ -40,8 +44,13 @@ def _replacing(path: Path) -> Iterator[Path]:
     os.close(handle)
     part = Path(name)
     try:
+        part.chmod(0o666 & ~_UMASK)
         yield part
         os.replace(part, path)
+    except OSError as error:
+        if error.filename is None:  # a failed write does not say where
+            error.filename = str(path)
+        raise
     finally:
         part.unlink(missing_ok=True)
 
@@ -81,6 +90,7 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part"))
     try:
+        part.chmod(0o777 & ~_UMASK)
         yield part
         if path.exists():
             shutil.rmtree(path)

@@ -30,6 +30,7 @@ __all__ = [
     "image_grid",
     "label_ends",
     "line",
+    "log_axis",
     "style",
 ]
 
@@ -133,6 +134,23 @@ def colour(place: int, *, ours: bool = False) -> str:
 
 def _baselines_so_far(axes: Axes) -> int:
     return sum(1 for one in axes.lines if one.get_gid() == "baseline")
+
+
+def log_axis(axes: Axes, which: str, ticks: Sequence[float]) -> None:
+    """Make an axis logarithmic with plain numbers at these ticks, and no others.
+
+    Args:
+        axes: Where.
+        which: ``"x"`` or ``"y"``.
+        ticks: Positive values, for instance the numbers of steps.
+    """
+    from matplotlib.ticker import NullFormatter, NullLocator
+
+    axes.set(**{f"{which}scale": "log"})
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_minor_locator(NullLocator())
+    axis.set_minor_formatter(NullFormatter())
+    axis.set_ticks(list(ticks), [f"{tick:g}" for tick in ticks])
 
 
 def band(axes: Axes, x: Any, low: Any, high: Any, *, color: str = OURS) -> None:
@@ -331,34 +349,39 @@ def image_grid(
             f"and {'no' if columns is None else len(columns)} column labels"
         )
     shown = [[None if i is None else _as_picture(i, span) for i in row] for row in images]
-    shape = next(p.shape for row in shown for p in row if p is not None)
-    margin = 0.25 + 0.085 * max(len(part) for label in rows for part in label.split("\n"))
-    cell = (width - margin) / count
-    height = len(rows) * cell * shape[0] / shape[1] + 0.06 * len(rows) + (0.3 if columns else 0.05)
+    tall, wide = next(p.shape for row in shown for p in row if p is not None)[:2]
+    # Inches: room for labels, a gap between pictures, and cells of the pictures' own shape.
+    gap = 0.05
+    head = 0.3 if columns is not None else gap
+    margin = 0.25 + 0.082 * max(len(part) for label in rows for part in label.split("\n"))
+    cell = (width - margin - gap * count) / count
+    step = cell * tall / wide + gap
+    height = head + step * len(rows)
     with style():
         figure = Figure(figsize=(width, height))
-        left = margin / width
-        top = 1 - (0.3 if columns else 0.02) / height
-        grid = figure.add_gridspec(
-            len(rows), count, left=left, right=0.999, top=top, bottom=0.01, wspace=0.03, hspace=0.04
-        )
         for r, row in enumerate(shown):
             for c in range(count):
-                axes = figure.add_subplot(grid[r, c])
+                place = (
+                    (margin + c * (cell + gap)) / width,
+                    (height - head - (r + 1) * step + gap) / height,
+                    cell / width,
+                    (step - gap) / height,
+                )
+                axes = figure.add_axes(place)
                 axes.set_axis_off()
                 picture = row[c] if c < len(row) else None
                 if picture is not None:
                     axes.imshow(picture, cmap=cmap, vmin=0, vmax=1, interpolation="nearest")
-                if columns is not None and r == 0:
-                    axes.text(
-                        0.5, 1.04, columns[c], transform=axes.transAxes, ha="center", va="bottom",
-                        fontsize=10, color=SOFT,
-                    )  # fmt: skip
-                if c == 0:
-                    mine = rows[r] == ours
-                    axes.text(
-                        -0.08, 0.5, rows[r], transform=axes.transAxes, ha="right", va="center",
-                        fontsize=10, color=OURS if mine else INK,
-                        fontweight="bold" if mine else "normal",
-                    )  # fmt: skip
+            first, mine = figure.axes[-count], rows[r] == ours
+            _outside(first, -0.08, 0.5, rows[r], color=OURS if mine else INK, bold=mine)
+        for axes, name in zip(figure.axes, columns or (), strict=False):
+            _outside(axes, 0.5, 1.04, name, color=SOFT)
     return figure
+
+
+def _outside(axes: Axes, x: float, y: float, text: str, *, color: str, bold: bool = False) -> None:
+    """Write beside a picture (x < 0) or above it, in fractions of its box."""
+    ha, va = ("right", "center") if x < 0 else ("center", "bottom")
+    weight = "bold" if bold else "normal"
+    look: Any = {"ha": ha, "va": va, "color": color, "fontweight": weight, "fontsize": 10}
+    axes.text(x, y, text, transform=axes.transAxes, **look)

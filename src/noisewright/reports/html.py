@@ -45,7 +45,8 @@ def number(value: float | None, digits: int = 3) -> str:
     elif not 1e-3 <= abs(value) < 1e15:
         text = f"{value:.{digits - 1}e}"
     else:
-        decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+        rounded = float(f"{value:.{digits - 1}e}")  # 9.999 has the digits of 10.0
+        decimals = max(0, digits - 1 - math.floor(math.log10(abs(rounded))))
         text = f"{value:,.{decimals}f}"
     return text.replace("-", "−") if text.startswith("-") else text
 

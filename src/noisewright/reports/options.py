@@ -8,6 +8,8 @@ flags (through tyro) and ``settings.toml`` (a table ``[run]`` for the run's own 
 from __future__ import annotations
 
 import dataclasses
+import os
+import random
 import tomllib
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -83,8 +85,6 @@ KEPT = ("quick", "seeds", "seed", "device", "data", "jobs", "threads", "backend"
 
 def _usable_cores() -> int:
     """Cores, or what OMP_NUM_THREADS allows if that is less."""
-    import os
-
     limit = os.environ.get("OMP_NUM_THREADS", "")
     cores = available_cores()
     return min(cores, int(limit)) if limit.isdigit() and int(limit) > 0 else cores
@@ -162,8 +162,7 @@ def _as_flags(table: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield flag
             yield from map(str, value)
         else:
-            yield flag
-            yield str(value)
+            yield f"{flag}={value}"
 
 
 def _negated(flag: str) -> str:
@@ -248,10 +247,21 @@ def _checked_table(table: Mapping[str, Any], known: Mapping[str, Any], where: st
     flags = list(_as_flags(table))
     negated = {_negated(f"--{n}"): n for n in known}
     for flag in flags:
-        name = flag.removeprefix("--")
+        name = flag.removeprefix("--").partition("=")[0]
         if flag.startswith("--") and name not in known and flag not in negated:
             raise InputError(f"{where}: unknown setting {name!r}{nearest_name(name, known)}")
     return flags
+
+
+def _tyro(record: Any, **options: Any) -> Any:
+    """Call tyro and give Python's global random stream, from which it draws, back as it was."""
+    import tyro
+
+    before = random.getstate()
+    try:
+        return tyro.cli(record, **options)
+    finally:
+        random.setstate(before)
 
 
 def _help(room: str, settings: Any, description: str) -> typing.NoReturn:
@@ -262,13 +272,13 @@ def _help(room: str, settings: Any, description: str) -> typing.NoReturn:
         [
             ("run", tyro.conf.OmitArgPrefixes[Options], dataclasses.field(default=Options())),
             (
-                "room",
+                "settings",
                 tyro.conf.OmitArgPrefixes[type(settings)],
                 dataclasses.field(default=settings),
             ),
         ],
     )
-    tyro.cli(both, args=["--help"], prog=f"noisewright run {room}", description=description)
+    _tyro(both, args=["--help"], prog=f"noisewright run {room}", description=description)
     raise SystemExit(0)
 
 
@@ -291,8 +301,6 @@ def parse(
         SystemExit: With code 2 for a value of the wrong type, printed with its flag; with 0 after
             ``--help``.
     """
-    import tyro
-
     _check_collisions(settings)
     ours, theirs = _flags(Options), _flags(settings)
     wants_help = "-h" in args or "--help" in args
@@ -308,14 +316,14 @@ def parse(
         run_table.pop("version", None)
     prog = f"noisewright run {room}"
     where = f"--config {config}"
-    file_options = tyro.cli(
+    file_options = _tyro(
         Options, prog=prog, args=_checked_table(run_table, dict.fromkeys(KEPT), where)
     )
-    options, rest = tyro.cli(
+    options, rest = _tyro(
         Options, prog=prog, args=args, default=file_options, return_unknown_args=True
     )
     default = settings.quick() if options.quick and hasattr(settings, "quick") else settings()
-    filed = tyro.cli(
+    filed = _tyro(
         settings, prog=prog, args=_checked_table(room_table, theirs, where), default=default
     )
-    return tyro.cli(settings, prog=prog, args=rest, default=filed), options
+    return _tyro(settings, prog=prog, args=rest, default=filed), options

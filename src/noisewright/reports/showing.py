@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
+import inspect
+import itertools
+import textwrap
 from typing import Any
 
 from rich.console import Console
@@ -38,15 +42,21 @@ def _show_claims(room: Room, console: Console) -> None:
 
 
 def _help_of(settings: type) -> dict[str, str]:
-    """Return the one-line documentation of each flag, as ``--help`` shows it."""
-    import tyro.extras
-
-    parser = tyro.extras.get_parser(settings)
-    found = {}
-    for action in parser._actions:
-        for option in action.option_strings:
-            text = str(action.help or "")
-            found[option.lstrip("-").replace("-", "_")] = text.rpartition(" (default")[0] or text
+    """Return the documentation of each field: the text below it, or its line in the docstring."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(settings)))
+    found: dict[str, str] = {}
+    for line in (settings.__doc__ or "").splitlines():
+        name, colon, text = line.strip().partition(": ")
+        if colon and name.isidentifier():
+            found[name] = text
+    body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
+    for before, after in itertools.pairwise(body):
+        match before, after:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                found[name] = " ".join(text.split())
     return found
 
 
@@ -92,7 +102,8 @@ def show_room(room: Room, console: Console) -> None:
         if error.name == f"{room.module}.experiment":
             raise InputError(f"room {room.name!r} has no experiment to run yet") from None
         console.print(f"settings need the package {error.name!r} to be shown")
-    console.print(f"\nnoisewright run {room.name} --quick")
+    own = room.module == f"noisewright.methods.{room.name}"
+    console.print(f"\nnoisewright run {room.name if own else room.module} --quick")
 
 
 def show_sources(sources: Any, console: Console) -> None:

@@ -49,6 +49,11 @@ class Stage:
     seed: int | None = None
     log: Path | None = None
 
+    @property
+    def main(self) -> bool:
+        """Whether this process writes files; of several launched together, one does."""
+        return process_rank()[0] == 0
+
     def progress(self, done: int, total: int, **numbers: float) -> None:
         """Say how far the work is; about 200 lines of a stage are kept.
 
@@ -57,8 +62,10 @@ class Stage:
             total: All steps.
             numbers: What to show beside it, a loss for instance.
         """
-        if self.log is not None and (
-            done == total or done % max(1, total // _LINES_PER_STAGE) == 0
+        if (
+            self.log is not None
+            and self.main
+            and (done == total or done % max(1, total // _LINES_PER_STAGE) == 0)
         ):
             plain = {name: float(number) for name, number in numbers.items()}
             append_event(self.log, "step", self.name, done=int(done), total=int(total), **plain)
@@ -143,6 +150,9 @@ def _work(place: StagePlace, work: Callable[..., Any], inputs: Mapping[str, Any]
             record = work(stage, **inputs)
     except NonFiniteError as error:
         raise NonFiniteError(f"stage {place.name!r}: {error}") from error
+    except Exception as error:
+        error.add_note(f"in stage {place.name!r}")
+        raise
     if not isinstance(record, dict):
         raise InputError(
             f"stage {place.name!r} returned a {type(record).__name__}; return a dict of plain "
