@@ -19,25 +19,33 @@ from noisewright.methods.spectral_schedule.baselines import (
 )
 from noisewright.methods.spectral_schedule.prior import SpectrumPrior
 from noisewright.methods.spectral_schedule.regimes import Regime, TightRegime
-from noisewright.methods.spectral_schedule.spectrum import rapsd
+from noisewright.methods.spectral_schedule.spectrum import Spectrum, rapsd
 from noisewright.methods.spectral_schedule.tight import spectrum_of_features
-from noisewright.paths import Denoiser, GaussianPath
+from noisewright.paths import Denoiser, GaussianPath, expand_to
 from noisewright.random import StepDraws, derive_seed, isolated
 from noisewright.solvers import DDIM, Solver
 from noisewright.steering import ClassifierFree
 from noisewright.training import Average, TrainStep, fit
 from noisewright.types import InputError, nearest_name
 
-__all__ = ["REGIMES", "SpectralModel", "regime_named", "spectral_loss", "train"]
+__all__ = ["REGIMES", "MeanColor", "SpectralModel", "regime_named", "spectral_loss", "train"]
 
 ScheduleName = Literal[
-    "tight", "tight_shared", "tight_unconditioned", "cosine", "shifted_cosine", "edm", "sigmoid"
+    "tight",
+    "tight_shared",
+    "tight_unconditioned",
+    "tight_edm",
+    "cosine",
+    "shifted_cosine",
+    "edm",
+    "sigmoid",
 ]
 
 REGIMES: dict[str, Callable[..., Regime]] = {
     "tight": TightRegime,
     "tight_shared": TightRegime,
     "tight_unconditioned": TightRegime,
+    "tight_edm": TightRegime,
     "cosine": CosineRegime,
     "shifted_cosine": ShiftedCosineRegime,
     "edm": EDMRegime,
@@ -62,6 +70,8 @@ def regime_named(name: str, mean_theta: Tensor, **settings: Any) -> Regime:
         return REGIMES[name]()
     if name == "tight_shared":
         settings["shared"] = tuple(mean_theta.tolist())
+    if name == "tight_edm":
+        settings["spacing"] = "edm"
     return TightRegime(told=name != "tight_unconditioned", **settings)
 
 
@@ -103,6 +113,39 @@ def spectral_loss(
     return regime.weight(path, t).to(error.dtype) * error
 
 
+@dataclass(frozen=True)
+class MeanColor:
+    r"""Gaussian law of an image's mean colour.
+
+    The bounds leave out the mean (one number per channel), so at sigma_max it is not yet drowned
+    in noise: a walk that started from noise alone would make every picture equally bright. A walk
+    therefore starts from :math:`\alpha(1)\, m + \sigma(1)\, \varepsilon` with m drawn from this
+    law; for schedules that end without signal this changes nothing.
+
+    Attributes:
+        mean: (channels,).
+        root: Square root of the covariance, (channels, channels).
+    """
+
+    mean: Tensor
+    root: Tensor
+
+    @classmethod
+    def of(cls, images: Tensor) -> MeanColor:
+        """Return the law of the mean colours of images, uint8 or float in [-1, 1]."""
+        means = images.double().mean((2, 3))
+        means = means if images.is_floating_point() else means / 127.5 - 1
+        away = means - means.mean(0)
+        values, vectors = torch.linalg.eigh(away.T @ away / len(means))
+        return cls(means.mean(0), vectors * values.clamp(min=0).sqrt())
+
+    def sample(self, n: int, seed: int) -> Float[Tensor, "n channels 1 1"]:
+        """Draw mean colours; more draws with one seed only add rows."""
+        stream = torch.Generator().manual_seed(seed)
+        unit = torch.randn(n, len(self.mean), generator=stream, dtype=torch.float64)
+        return (self.mean + unit @ self.root.T).float()[..., None, None]
+
+
 @dataclass
 class SpectralModel:
     """A trained network with the regime that it was trained along.
@@ -115,6 +158,7 @@ class SpectralModel:
         spread: Standard deviation of theta.
         channels: Channels of the images.
         size: Height and width.
+        color: Law of the mean colour, for the start of a walk.
         classes: Number of classes, 0 without.
         losses: Loss of each training step.
         seconds: Median seconds of a training step.
@@ -127,6 +171,7 @@ class SpectralModel:
     spread: Tensor
     channels: int
     size: tuple[int, int]
+    color: MeanColor
     classes: int = 0
     losses: Sequence[float] = ()
     seconds: float = 0.0
@@ -153,7 +198,7 @@ class SpectralModel:
     ) -> Float[Tensor, "n channels height width"]:
         """Draw images in [-1, 1].
 
-        Each sample has a noise stream of its own, so neither ``n`` nor ``chunk`` changes a sample.
+        Each sample has streams of its own, so neither ``n`` nor ``chunk`` changes a sample.
 
         Args:
             n: How many.
@@ -172,6 +217,7 @@ class SpectralModel:
             InputError: If theta or labels do not fit.
         """
         theta = self._theta(n, theta, labels, temperature, seed)
+        colors = self.color.sample(n, derive_seed(seed, "color"))
         seeds = [derive_seed(seed, "sample", i) for i in range(n)]
         regime, solver = regime or self.regime, solver or DDIM()
         images = torch.empty(n, self.channels, *self.size)
@@ -191,7 +237,9 @@ class SpectralModel:
             if labels is not None:
                 condition["label"] = labels[rows]
             times = regime.times(path, steps)
-            noise = path.prior(images[rows], t=times[..., 0], seed=seeds[rows])
+            start = times[..., 0]
+            noise = path.prior(images[rows], t=start, seed=seeds[rows])
+            noise += expand_to(path.alpha(start), noise) * colors[rows]
             walker = denoiser if guidance == 1 else guided
             images[rows] = solver(walker, noise, times=times, seed=seeds[rows], **condition).state
         return images.clamp(-1, 1)
@@ -232,6 +280,7 @@ def train(
     seed: int = 0,
     labels: Int[Tensor, " count"] | None = None,
     prior: SpectrumPrior | None = None,
+    spectrum: Spectrum | None = None,
     dropout: float = 0.1,
     decay: float = 0.99,
     rate: float = 2e-3,
@@ -253,6 +302,7 @@ def train(
         seed: Of weights, order, times and noise.
         labels: Class of each image.
         prior: A fitted law of spectrum parameters; None fits one here.
+        spectrum: Spectra of the images, if they are known already.
         dropout: Share of rows trained without theta and label.
         decay: Of the averaged weights.
         rate: Peak learning rate.
@@ -265,7 +315,7 @@ def train(
     Raises:
         InputError: If the images cannot be read or the schedule is unknown.
     """
-    spectrum = rapsd(images)
+    spectrum = spectrum or rapsd(images)
     prior = prior or SpectrumPrior().fit(spectrum, labels)
     theta = spectrum.features(prior.features)
     center, spread = theta.mean(0), theta.std(0).clamp(min=1e-3)
@@ -276,8 +326,9 @@ def train(
         with isolated(derive_seed(seed, "weights")):
             net = net()
     channels = int(images.shape[1])
+    color = MeanColor.of(images)
     model = SpectralModel(
-        net, regime, prior, center, spread, channels, spectrum.size, _classes(labels)
+        net, regime, prior, center, spread, channels, spectrum.size, color, _classes(labels)
     )
     path = regime.path(spectrum)
     data = images if images.is_floating_point() else images.float() / 127.5 - 1
