@@ -15,13 +15,13 @@ from noisewright.data.images import ImageSet
 from noisewright.data.provenance import Provenance
 from noisewright.types import InputError
 
-__all__ = ["SUFFIXES", "image_folder"]
+__all__ = ["SUFFIXES", "image_folder", "picture_files", "shrunk_square"]
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
 """File names that are read, in upper or lower case."""
 
 
-def _files(folder: Path) -> Iterator[Path]:
+def picture_files(folder: Path) -> Iterator[Path]:
     """Yield the picture files below a folder in order of name; links are followed, loops are not.
 
     A folder that is reached twice is read once; hidden files are left out.
@@ -46,7 +46,7 @@ def _class_of(path: Path, folder: Path) -> str | None:
     return parts[0] if len(parts) > 1 else None
 
 
-def _square(picture: Image.Image, size: int) -> Image.Image:
+def shrunk_square(picture: Image.Image, size: int) -> Image.Image:
     """Cut the largest square from the middle and shrink it, with antialiasing (Lanczos)."""
     side = min(picture.size)
     left, top = (picture.width - side) // 2, (picture.height - side) // 2
@@ -72,7 +72,7 @@ def _load(
         if min(picture.size) < size:
             small += 1
             continue
-        square = _square(picture, size)
+        square = shrunk_square(picture, size)
         pixels.append(to_tensor(square if channels == 3 else square.convert("L")))
         kept.append(place)
     return kept, pixels, unreadable, small
@@ -124,7 +124,7 @@ def image_folder(
         raise InputError(f"size must be positive and channels 1 or 3, got {size} and {channels}")
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder; give a folder of {', '.join(SUFFIXES)} files")
-    files = list(_files(folder))
+    files = list(picture_files(folder))
     if not files:
         raise InputError(f"{folder} holds no pictures; accepted are {', '.join(SUFFIXES)} files")
     kept, pixels, unreadable, small = _load(files, size, channels)

@@ -8,6 +8,8 @@ from .prior import SpectrumPrior as SpectrumPrior
 from .regimes import Regime as Regime
 from .regimes import TightRegime as TightRegime
 from .regimes import invariant_weight as invariant_weight
+from .schedulers import TightScheduler as TightScheduler
+from .schedulers import shared_levels as shared_levels
 from .spectrum import Spectrum as Spectrum
 from .spectrum import rapsd as rapsd
 from .tight import TightSchedule as TightSchedule

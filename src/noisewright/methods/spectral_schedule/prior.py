@@ -15,6 +15,7 @@ from typing import Literal, Self
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from scipy.special import ndtr
 from torch import Tensor
 
 from noisewright.methods.spectral_schedule.spectrum import Spectrum
@@ -45,12 +46,14 @@ class SpectrumPrior:
         features: Number of spectrum parameters.
         seed: Of the mixture's initialisation.
         mixtures: The fitted mixtures: ``"all"`` and one per class.
+        size: Height and width of the images it was fitted to; None before.
     """
 
     n_components: int | Literal["bic"] = "bic"
     features: int = 8
     seed: int = 0
     mixtures: dict[str, Mixture] = field(default_factory=dict)
+    size: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         if self.n_components != "bic" and self.n_components < 1:
@@ -71,6 +74,7 @@ class SpectrumPrior:
             raise InputError(f"a prior needs at least two spectra, got {len(theta)}")
         if labels is not None and len(labels) != len(theta):
             raise InputError(f"{len(labels)} labels for {len(theta)} spectra")
+        self.size = spectrum.size
         self.mixtures = {"all": self._mixture(theta)}
         for label in [] if labels is None else labels.unique().tolist():
             mine = theta[(labels == label).cpu().numpy()]  # pyright: ignore[reportOptionalSubscript, reportAttributeAccessIssue]
@@ -116,7 +120,7 @@ class SpectrumPrior:
     def sample(
         self, n: int, label: int | None = None, temperature: float = 1.0, seed: int = 0
     ) -> Float[Tensor, "n features"]:
-        """Draw spectrum parameters.
+        """Draw spectrum parameters; the first draws are the same however many follow.
 
         Args:
             n: How many.
@@ -131,8 +135,11 @@ class SpectrumPrior:
             raise InputError(f"temperature={temperature} must be at least 0")
         mixture = self._of(label)
         stream = np.random.default_rng(derive_seed(seed, "spectrum prior"))
-        component = stream.choice(len(mixture["weights"]), size=n, p=mixture["weights"])
-        unit = stream.standard_normal((n, mixture["means"].shape[1]))
+        # Row by row from one stream: the first draws do not change with how many follow.
+        unit = stream.standard_normal((n, mixture["means"].shape[1] + 1))
+        bounds = np.cumsum(mixture["weights"])[:-1]
+        component = np.searchsorted(bounds, ndtr(unit[:, 0]), side="right")
+        unit = unit[:, 1:]
         roots = np.linalg.cholesky(mixture["covariances"])
         moved = np.einsum("nij,nj->ni", roots[component], unit) * np.sqrt(temperature)
         return torch.from_numpy(mixture["means"][component] + moved)
@@ -149,12 +156,16 @@ class SpectrumPrior:
     def save(self, folder: str | Path) -> None:
         """Write the prior into a folder."""
         plain = {"n_components": self.n_components, "features": self.features, "seed": self.seed}
-        save_record(folder, plain | {"mixtures": self.mixtures})
+        size = None if self.size is None else list(self.size)
+        save_record(folder, plain | {"mixtures": self.mixtures, "size": size})
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """Read what :meth:`save` wrote."""
-        return cls(**load_record(folder))
+        record = load_record(folder)
+        if record.get("size") is not None:
+            record["size"] = tuple(record["size"])
+        return cls(**record)
 
 
 def _moved(mixture: Mixture, mean: np.ndarray) -> Mixture:

@@ -12,6 +12,8 @@ of Karras et al. 2022 (rho = 7) on the image's own range instead.
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, Self, get_args
@@ -93,16 +95,23 @@ class TightSchedule(Schedule):
 
     @classmethod
     def from_features(
-        cls, theta: Float[Tensor, "batch j"], size: tuple[int, int], **settings: object
+        cls,
+        theta: Float[Tensor, "batch j"],
+        size: tuple[int, int],
+        *,
+        trained_size: tuple[int, int] | None = None,
+        **settings: object,
     ) -> Self:
         """Return the schedules that belong to spectrum parameters.
 
         Args:
             theta: log S at log-spaced rings, as :meth:`Spectrum.features` gives it.
             size: Height and width of the images.
+            trained_size: Height and width of the images that theta was read from, if another.
             settings: As for the class.
         """
-        return cls(spectrum_of_features(theta, size), **settings)  # pyright: ignore[reportArgumentType]
+        spectrum = spectrum_of_features(theta, size, trained_size=trained_size)
+        return cls(spectrum, **settings)  # pyright: ignore[reportArgumentType]
 
     def levels(self, t: Float[Tensor, "*times"]) -> tuple[Tensor, Tensor]:
         """Return (1, sigma) at noise times."""
@@ -170,11 +179,11 @@ class TightSchedule(Schedule):
 
     def columns(self) -> Self:
         """Return the schedule ready to meet a row of times."""
-        return replace(self, spectrum=None, as_columns=True) if self.batch else self
+        return replace(self, spectrum=None, as_columns=True) if self.batch is not None else self
 
     def select(self, rows: Tensor | slice) -> Self:
         """Return the schedules of some images."""
-        return type(self)(knots=self.knots[rows]) if self.batch else self
+        return type(self)(knots=self.knots[rows]) if self.batch is not None else self
 
     def to_dict(self) -> dict[str, object]:
         """Return name and knots as plain values."""
@@ -230,12 +239,23 @@ def _knots(
     return torch.lerp(frequency_focused, power_focused, share)
 
 
-def spectrum_of_features(theta: Float[Tensor, "batch j"], size: tuple[int, int]) -> Spectrum:
+def spectrum_of_features(
+    theta: Float[Tensor, "batch j"],
+    size: tuple[int, int],
+    *,
+    trained_size: tuple[int, int] | None = None,
+) -> Spectrum:
     """Return full spectra from parameters: log S linear in log k, the corners by continuation.
+
+    Parameters are per cycle per image. For pictures of another size than they were read from, the
+    power on a ring grows with the number of pixels, and rings beyond the old ones continue the
+    line between the last two parameters.
 
     Args:
         theta: log S at log-spaced rings from 1 to K.
         size: Height and width of the images.
+        trained_size: Height and width of the images that theta was read from; None means ``size``.
+            Another size is warned about.
 
     Raises:
         InputError: If theta is not (batch, j) or not finite.
@@ -243,10 +263,29 @@ def spectrum_of_features(theta: Float[Tensor, "batch j"], size: tuple[int, int])
     if theta.ndim != 2 or not bool(theta.isfinite().all()):
         raise InputError(f"theta must be finite, (batch, j), got shape {tuple(theta.shape)}")
     layout = radial_power(torch.zeros(1, 1, *size))
-    theta = theta.double()
-    rings = feature_rings(len(layout.freq) - 1, theta.shape[1])
-    log_power = interpolate(layout.freq[1:].log(), rings.log(), theta)
+    theta, rings = theta.double(), len(layout.freq) - 1
+    if trained_size is None or tuple(trained_size) == tuple(size):
+        log_power = interpolate(
+            layout.freq[1:].log(), feature_rings(rings, theta.shape[1]).log(), theta
+        )
+    else:
+        log_power = _resized(theta, layout.freq[1:], trained_size, size)
     power = torch.cat([log_power[:, :1], log_power], dim=1).exp()
     spectrum = Spectrum(power, layout.count, power[:, -1], layout.freq, layout.corner_count, size)
     beyond = 1.2**-spectrum.slope  # corner frequencies lie about a fifth beyond ring K
     return replace(spectrum, corner_power=power[:, -1] * beyond.clamp(max=1))
+
+
+def _resized(
+    theta: Tensor, freq: Tensor, trained_size: tuple[int, int], size: tuple[int, int]
+) -> Tensor:
+    """Return log S at ``freq`` for pictures of ``size``, from parameters of ``trained_size``."""
+    warnings.warn(
+        f"spectrum parameters were read from images of {trained_size[0]} x {trained_size[1]} "
+        f"pixels and are rescaled to {size[0]} x {size[1]}",
+        stacklevel=4,
+    )
+    known = feature_rings(min(trained_size) // 2, theta.shape[1]).log()
+    at, gain = freq.log(), math.log(math.prod(size) / math.prod(trained_size))
+    slope = (theta[:, -1:] - theta[:, -2:-1]) / (known[-1] - known[-2])
+    return interpolate(at, known, theta) + slope * (at - known[-1]).clamp(min=0) + gain
