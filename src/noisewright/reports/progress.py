@@ -46,6 +46,22 @@ def _numbers(event: Mapping[str, Any]) -> str:
     return "  ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in pairs)
 
 
+class _Plan:
+    """How many tasks of the fan-out that is going on have ended."""
+
+    def __init__(self) -> None:
+        self.name, self.done, self.total = "", 0, 0
+
+    def count(self, event: Mapping[str, Any]) -> str:
+        """Return ``3 of 8`` if the event ends a task of the fan-out, else nothing."""
+        if event["event"] == "plan":
+            self.name, self.done, self.total = event["stage"], 0, event["total"]
+        elif event["event"] == "done" and self.total and event["stage"].startswith(self.name):
+            self.done += 1
+            return f"{self.done} of {self.total}"
+        return ""
+
+
 class _Lines:
     """Plain lines: a stage starts, moves on every ten seconds, ends."""
 
@@ -53,14 +69,16 @@ class _Lines:
         self.console = console
         self.since: dict[str, float] = {}
         self.last: dict[str, float] = {}
+        self.plan = _Plan()
 
     def show(self, event: Mapping[str, Any]) -> None:
         kind, stage, now = event["event"], event["stage"], event["time"]
+        of = self.plan.count(event)
         if kind == "start":
             self.since[stage] = self.last[stage] = now
             self._line(f"{stage}: started")
         elif kind == "done":
-            self._line(f"{stage}: done in {duration(event['seconds'])}")
+            self._line(f"{stage}: done in {duration(event['seconds'])}{of and f', {of}'}")
         elif kind == "kept":
             self._line(f"{stage}: kept from an earlier run")
         elif kind == "step" and now - self.last.get(stage, 0.0) >= _LINE_EVERY:
@@ -92,12 +110,22 @@ class _Bars:
         )
         self.bars.start()
         self.tasks: dict[str, TaskID] = {}
+        self.plan = _Plan()
+        self.whole: TaskID | None = None
 
     def show(self, event: Mapping[str, Any]) -> None:
         from rich.markup import escape
 
         kind, stage = event["event"], event["stage"]
-        if kind == "start":
+        if self.plan.count(event) and self.whole is not None:
+            self.bars.update(self.whole, completed=self.plan.done)
+            if self.plan.done == self.plan.total:
+                self.bars.remove_task(self.whole)
+                self.whole = None
+        if kind == "plan" and event["total"] > 1:
+            text = f"{escape(stage)}, all {event['total']}"
+            self.whole = self.bars.add_task(text, total=event["total"], numbers="")
+        elif kind == "start":
             self.tasks[stage] = self.bars.add_task(escape(stage), total=None, numbers="")
         elif kind == "step" and stage in self.tasks:
             self.bars.update(

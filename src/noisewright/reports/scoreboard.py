@@ -16,7 +16,7 @@ from typing import Any
 
 from noisewright.reports.claims import judge, load_claims
 from noisewright.reports.html import counts, environment, seeds_text
-from noisewright.reports.run import room_folder
+from noisewright.reports.rooms import room_folder
 from noisewright.storage import write_atomic
 from noisewright.types import InputError, Room
 

@@ -29,7 +29,7 @@ def _table(*heads: str) -> Table:
 
 
 def _show_claims(room: Room, console: Console) -> None:
-    from noisewright.reports.run import room_folder
+    from noisewright.reports.rooms import room_folder
 
     table = _table("must hold", "key", "bar", "set by")
     for claim in load_claims(room_folder(room) / "claims.toml"):
@@ -87,7 +87,7 @@ def show_room(room: Room, console: Console) -> None:
     Raises:
         InputError: If its claims are damaged.
     """
-    from noisewright.reports.run import room_problem
+    from noisewright.reports.rooms import room_problem
 
     console.print(f"[bold]{escape(room.name)}[/]  {escape(room.title)}")
     console.print(f"[dim]{escape(room.paper)}[/]\n")
