@@ -261,3 +261,11 @@ def test_accelerator_that_accumulates_itself_is_refused():
             trained(accelerator=accelerator)
     finally:
         Accelerator(gradient_accumulation_steps=1)  # accelerate shares this number between objects
+
+
+def test_launched_process_that_accelerate_takes_for_a_lone_one_is_refused(monkeypatch):
+    accelerator = Accelerator(device_placement=False)
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(InputError, match=r"2 processes were launched.*sees 1.*cpu=True"):
+        trained(accelerator=accelerator)

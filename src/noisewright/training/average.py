@@ -80,14 +80,16 @@ class Average:
         """
         if self._depth:
             raise RuntimeError("Average.update() inside applied(): the live weights are set aside")
-        self._follow_device()
         averages, targets = [], []
         for name, value in self._live().items():
+            average = self.values[name]
+            if average.device != value.device:
+                average = self.values[name] = average.to(value.device)
             if value.is_floating_point():
-                averages.append(self.values[name])
-                targets.append(value.to(self.values[name].dtype))
+                averages.append(average)
+                targets.append(value.to(average.dtype))
             else:
-                self.values[name].copy_(value)
+                average.copy_(value)
         torch._foreach_lerp_(averages, targets, 1 - self.current_decay)
         self.updates += 1
 
@@ -142,11 +144,6 @@ class Average:
     def _write(self, values: dict[str, Tensor]) -> None:
         for name, value in self._live().items():
             value.copy_(values[name])
-
-    def _follow_device(self) -> None:
-        for name, value in self._live().items():
-            if self.values[name].device != value.device:
-                self.values[name] = self.values[name].to(value.device)
 
 
 def _wide(value: Tensor) -> Tensor:

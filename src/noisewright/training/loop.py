@@ -10,6 +10,7 @@ global random streams that it sees are its own too.
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -190,7 +191,7 @@ class Training:
         self.every = every
         self.dataset, self.workers = dataset, workers
         self.order = DataOrder(dataset_size(dataset), plan.batch, plan.seed)
-        self.accelerator = accelerator or Accelerator(device_placement=False)
+        self.accelerator = accelerator or _accelerator(device)
         self.device = _device(device, self.accelerator)
         self.parts = _parts(plan.batch, accumulate, self.accelerator)
         module.to(self.device)
@@ -426,7 +427,27 @@ def fit(
     )
 
 
+def _launched() -> int:
+    """Return how many processes torchrun or accelerate launch started."""
+    return int(os.environ.get("WORLD_SIZE", "1")) if "LOCAL_RANK" in os.environ else 1
+
+
+def _accelerator(device: str | torch.device | None) -> Accelerator:
+    """Return an accelerator that also joins processes that were launched on CPUs.
+
+    Left to itself, accelerate takes each of them for a run of its own.
+    """
+    wanted = torch.device(device).type if device is not None else None
+    cpu = wanted == "cpu" or (wanted is None and not torch.accelerator.is_available())
+    return Accelerator(cpu=cpu and _launched() > 1, device_placement=False)
+
+
 def _device(device: str | torch.device | None, accelerator: Accelerator) -> torch.device:
+    if accelerator.num_processes != _launched():
+        raise InputError(
+            f"{_launched()} processes were launched, but accelerate sees "
+            f"{accelerator.num_processes}; on CPUs pass Accelerator(cpu=True)"
+        )
     wanted = accelerator.device if device is None else torch.device(device)
     if accelerator.num_processes > 1 and wanted.type != accelerator.device.type:
         raise InputError(
