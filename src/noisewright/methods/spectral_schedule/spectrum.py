@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -35,7 +34,7 @@ QUANTUM = 2 / 255 / math.sqrt(12)
 """Standard deviation of rounding to 8 bits on [-1, 1]: 0.00226."""
 
 SMALLEST_SIDE = 8
-BISECTIONS = 60
+BISECTIONS = 40
 
 
 @dataclass(frozen=True)
@@ -114,8 +113,8 @@ class Spectrum:
         first = 0 if include_dc else 1
         power = torch.cat([self.power[:, first:], self.corner_power[:, None]], dim=1)
         count = torch.cat([self.count[first:], self.count.new_tensor([self.corner_count])])
-        retained = _falling_root(lambda s: _share(power, count, s, kept=True) - eps_max, power)
-        remaining = _falling_root(lambda s: eps_min - _share(power, count, s, kept=False), power)
+        targets = power.new_tensor([1 - eps_min, eps_max])  # what is left is 1 - retained
+        remaining, retained = _level_at_share(power, count, targets).unbind(1)
         sigma_min = remaining.clamp(min=QUANTUM)
         crossed = sigma_min >= retained
         if bool(crossed.any()):
@@ -145,20 +144,22 @@ def feature_rings(rings: int, j: int) -> Float[Tensor, " j"]:
     return torch.logspace(0, math.log10(rings), j, dtype=torch.float64).clamp(1, rings)
 
 
-def _share(power: Tensor, count: Tensor, sigma: Tensor, *, kept: bool) -> Tensor:
-    noise = sigma[:, None] ** 2
-    part = power if kept else noise
-    weights = power * part / (power + noise).clamp(min=torch.finfo(power.dtype).tiny)
-    return weights @ count / (power @ count).clamp(min=torch.finfo(power.dtype).tiny)
+def _level_at_share(
+    power: Float[Tensor, "batch rings"], count: Float[Tensor, " rings"], targets: Tensor
+) -> Float[Tensor, "batch targets"]:
+    """Return the levels at which R(sigma) has each target value, by bisection in log sigma.
 
-
-def _falling_root(function: Callable[[Tensor], Tensor], power: Tensor) -> Tensor:
-    """Return where a falling function of the level crosses zero, by bisection in its logarithm."""
-    low = torch.full((len(power),), math.log(1e-9), dtype=power.dtype, device=power.device)
-    high = torch.full_like(low, math.log(1e9))
+    For a flat spectrum S = s^2 the level is s sqrt(1 / R - 1); for any other it lies between those
+    of its smallest and its largest power.
+    """
+    power = power.clamp(min=torch.finfo(power.dtype).tiny)
+    total = power @ count
+    flat = (1 / targets - 1).log()
+    low, high = ((p.log()[:, None] + flat) / 2 for p in (power.amin(1), power.amax(1)))
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        above = function(middle.exp()) > 0
+        gains = power[:, None] / (power[:, None] + (2 * middle).exp()[..., None])
+        above = (gains * power[:, None]) @ count / total[:, None] > targets
         low, high = torch.where(above, middle, low), torch.where(above, high, middle)
     return ((low + high) / 2).exp()
 
