@@ -13,7 +13,7 @@ PYTEST_FLAGS ?=
 
 # A worker of the test runner uses one thread; more of them would only wait for each other.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) $(PYTEST_FLAGS)
-PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -q -c constraints.txt
+PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -qq -c constraints.txt
 BENCHMARKS = $(filter-out benchmarks/timing.py benchmarks/render.py,$(wildcard benchmarks/*.py))
 
 .DEFAULT_GOAL := help
@@ -93,7 +93,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/render.py
 
 docs: $(VENV)/.dev
-	$(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "site/index.html"
 
 clean:

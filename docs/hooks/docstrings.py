@@ -11,6 +11,7 @@ BLOCK = re.compile(r"^( *)\.\. math:: ?(.*)\n((?:\n|\1 +.*(?:\n|\Z))*)", re.MULT
 INLINE = re.compile(r":math:`([^`]*)`", re.DOTALL)
 REFERENCE = re.compile(r":(?:class|func|meth|mod|attr|data):`(~?)([\w.]+)`")
 LITERAL = re.compile(r"(?<=\S)::$", re.MULTILINE)
+EXAMPLE = re.compile(r"^Example:$", re.MULTILINE)
 RULE = re.compile(r"^=+(?: +=+)+$")
 
 
@@ -56,6 +57,7 @@ def markdown(text: str) -> str:
     text = BLOCK.sub(_formula, text)
     text = INLINE.sub(lambda match: f"${' '.join(match[1].split())}$", text)
     text = REFERENCE.sub(_reference, text)
+    text = EXAMPLE.sub("Examples:", text)  # the plural is a section, the singular a remark
     return _tables(LITERAL.sub(":", text))
 
 

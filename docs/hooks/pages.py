@@ -208,7 +208,7 @@ def generated() -> dict[str, str]:
 
 
 def on_config(config: Any) -> Any:
-    """Fill the entries of the navigation that end in a colon: methods and reference."""
+    """Fill Methods and Reference in the navigation; leave out what is not there."""
     filled = {
         "Methods": ["methods/index.md", *({n: f"methods/{n}.md"} for n in rooms())],
         "Reference": [
@@ -219,7 +219,7 @@ def on_config(config: Any) -> Any:
     kept = []
     for entry in config["nav"]:
         ((title, content),) = entry.items()
-        if content is None:
+        if title in filled:
             kept.append({title: filled[title]})
         elif (DOCS / content).is_file() or content in generated():
             kept.append(entry)
