@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -11,7 +12,14 @@ from torch import Tensor
 from noisewright.paths import precise
 from noisewright.types import InputError
 
-__all__ = ["checked_grid", "nearest_indices", "within_range"]
+__all__ = [
+    "checked_grid",
+    "inside_table",
+    "nearest_indices",
+    "table_levels",
+    "told_log_sigma",
+    "within_range",
+]
 
 BEYOND = 1e-6
 """Levels may exceed a range by this share before anybody is told."""
@@ -63,7 +71,7 @@ def within_range(
         f"{int(beyond.sum())} of {levels.numel()} levels ({float(levels.min()):.4g} to "
         f"{float(levels.max()):.4g}) lie outside the range that {name} was trained on "
         f"({low:.4g} to {high:.4g}) and are moved into it",
-        stacklevel=3,
+        stacklevel=5,
     )
     rows = [_spread(row, low, high) for row in levels.reshape(-1, levels.shape[-1])]
     fitted = torch.stack(rows).reshape(levels.shape)
@@ -113,3 +121,22 @@ def nearest_indices(levels: Float[Tensor, " n"], table: Float[Tensor, " size"]) 
     for i in range(1, count):
         indices[i] = min(indices[i], indices[i - 1] - 1)
     return [max(index, count - 1 - i) for i, index in enumerate(indices)]
+
+
+def table_levels(scheduler: Any) -> Tensor:
+    """Return the levels that a discrete model was trained on, cleanest first."""
+    kept = scheduler.alphas_cumprod.double()
+    return ((1 - kept) / kept).sqrt()
+
+
+def told_log_sigma(scheduler: Any) -> bool:
+    """Whether the model is told log sigma, and so knows no table."""
+    config = scheduler.config
+    return config.timestep_type == "continuous" and config.prediction_type == "v_prediction"
+
+
+def inside_table(scheduler: Any, grid: Tensor) -> Tensor:
+    """Return a grid within the table of a scheduler's model, with a warning if levels move."""
+    table = table_levels(scheduler)
+    name = "a model of this scheduler"
+    return within_range(grid, float(table.min()), float(table.max()), name=name)
