@@ -95,7 +95,7 @@ class GaussianPath:
     def levels(self, t: Tensor | float) -> Levels:
         """Return signal and noise level at times: scalar, or (batch,) with per-sample parts."""
         alpha, sigma = self.schedule.levels(precise(t))
-        return Levels(alpha, sigma * torch.as_tensor(self.scale, device=sigma.device))
+        return Levels(alpha, sigma * precise(self.scale, sigma.device))
 
     def alpha(self, t: Tensor | float) -> Tensor:
         """Return the signal level."""
@@ -234,8 +234,7 @@ class GaussianPath:
 
     def _rates(self, t: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         da, ds = self.schedule.rates(t)
-        scale = torch.as_tensor(self.scale, device=ds.device)
-        return expand_to(da, state), expand_to(ds * scale, state)
+        return expand_to(da, state), expand_to(ds * precise(self.scale, ds.device), state)
 
     def posterior(
         self,

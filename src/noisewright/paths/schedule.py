@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
@@ -43,19 +44,23 @@ BISECTIONS = 60
 """Halvings of [0, 1] that bring an inverse to the last bit of float64."""
 
 
-def precise(t: Tensor | float, device: torch.device | str | None = None) -> Tensor:
+def precise(
+    t: Tensor | float | Sequence[float], device: torch.device | str | None = None
+) -> Tensor:
     """Return times or levels in float64 (float32 on devices without it).
 
     Raises:
         InputError: If they come in half precision, which has rounded them already.
     """
-    t = torch.as_tensor(t, device=device)
+    if not isinstance(t, Tensor):
+        t = torch.as_tensor(t, dtype=torch.float64, device="cpu")
     if t.dtype in (torch.float16, torch.bfloat16):
         raise InputError(
             f"times and levels in {t.dtype} are rounded (0.7505 becomes 0.75 in bfloat16); pass "
             "them in float32, the states may keep their dtype"
         )
-    return t.to(torch.float32 if t.device.type == "mps" else torch.float64)
+    place = t.device if device is None else torch.device(device)
+    return t.to(place, torch.float32 if place.type == "mps" else torch.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,14 +199,14 @@ class ShiftedCosineSchedule(Schedule):
     def levels(self, t: Float[Tensor, "*times"]) -> tuple[Tensor, Tensor]:
         """Return the levels of the shifted quarter circle."""
         alpha = torch.sin(math.pi / 2 * (1 - t))
-        sigma = torch.as_tensor(self.shift, device=t.device) * torch.sin(math.pi / 2 * t)
+        sigma = precise(self.shift, t.device) * torch.sin(math.pi / 2 * t)
         norm = torch.sqrt(alpha**2 + sigma**2)
         return alpha / norm, sigma / norm
 
     def time_of_logsnr(self, logsnr: Tensor | float) -> Tensor:
         """Return 2/pi * atan(exp(-logsnr / 2) / shift)."""
         ratio = torch.exp(-precise(logsnr) / 2)
-        return 2 / math.pi * torch.atan(ratio / torch.as_tensor(self.shift, device=ratio.device))
+        return 2 / math.pi * torch.atan(ratio / precise(self.shift, ratio.device))
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,7 +225,7 @@ class LinearBetaSchedule(Schedule):
 
     def levels(self, t: Float[Tensor, "*times"]) -> tuple[Tensor, Tensor]:
         """Return (exp(log alpha), sqrt(1 - alpha^2)) without cancellation near t = 0."""
-        low, high = (torch.as_tensor(b, device=t.device) for b in (self.beta_min, self.beta_max))
+        low, high = (precise(b, t.device) for b in (self.beta_min, self.beta_max))
         log_alpha = -(t**2) * (high - low) / 4 - t * low / 2
         return torch.exp(log_alpha), torch.sqrt(-torch.expm1(2 * log_alpha))
 
@@ -241,10 +246,7 @@ class SigmoidSchedule(Schedule):
 
     def levels(self, t: Float[Tensor, "*times"]) -> tuple[Tensor, Tensor]:
         """Return the square roots of the rescaled sigmoid and of its complement."""
-        start, end, width = (
-            torch.as_tensor(v, device=t.device, dtype=t.dtype)
-            for v in (self.start, self.end, self.temperature)
-        )
+        start, end, width = (precise(v, t.device) for v in (self.start, self.end, self.temperature))
         first, last = torch.sigmoid(start / width), torch.sigmoid(end / width)
         here = torch.sigmoid((start + t * (end - start)) / width)
         return (
@@ -267,18 +269,18 @@ class EDMSchedule(Schedule):
 
     def levels(self, t: Float[Tensor, "*times"]) -> tuple[Tensor, Tensor]:
         """Return (1, sigma_max * t)."""
-        sigma = torch.as_tensor(self.sigma_max, device=t.device) * t
+        sigma = precise(self.sigma_max, t.device) * t
         return torch.ones_like(sigma), sigma
 
     def rates(self, t: Float[Tensor, "*times"]) -> tuple[Tensor, Tensor]:
         """Return (0, sigma_max)."""
-        rate = torch.as_tensor(self.sigma_max, device=t.device) * torch.ones_like(t)
+        rate = precise(self.sigma_max, t.device) * torch.ones_like(t)
         return torch.zeros_like(rate), rate
 
     def time_of_logsnr(self, logsnr: Tensor | float) -> Tensor:
         """Return exp(-logsnr / 2) / sigma_max, at most 1."""
         sigma = torch.exp(-precise(logsnr) / 2)
-        return (sigma / torch.as_tensor(self.sigma_max, device=sigma.device)).clamp(max=1)
+        return (sigma / precise(self.sigma_max, sigma.device)).clamp(max=1)
 
 
 @dataclass(frozen=True, eq=False)

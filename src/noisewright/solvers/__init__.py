@@ -4,6 +4,7 @@ The discrete ancestral solver and the second-order integrator arrive with the ro
 as ``discrete.py`` and in ``ode.py``.
 """
 
+from noisewright.solvers.accumulate import SUM_METHODS, Accumulated, Rates, walk_with_sums
 from noisewright.solvers.grids import (
     check_times,
     karras_times,
@@ -29,6 +30,8 @@ __all__ = [
     "DDIM",
     "DDPM",
     "RK4",
+    "SUM_METHODS",
+    "Accumulated",
     "AdaptiveODE",
     "DPMSolverPP",
     "ElboTerms",
@@ -36,6 +39,7 @@ __all__ = [
     "EulerMaruyama",
     "Heun",
     "Midpoint",
+    "Rates",
     "RungeKutta",
     "Solution",
     "Solver",
@@ -55,4 +59,5 @@ __all__ = [
     "table_indices",
     "table_times",
     "uniform_times",
+    "walk_with_sums",
 ]

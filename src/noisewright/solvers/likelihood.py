@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from noisewright.paths import DataPredictor, expand_to
+from noisewright.paths import DataPredictor, expand_to, precise
 from noisewright.random import noise_stream
 from noisewright.solvers.grids import check_times
 from noisewright.types import InputError, NonFiniteError
@@ -197,7 +197,7 @@ def elbo_terms(
         InputError: If the last time is 0, where the bound is infinite.
     """
     path = denoiser.path
-    grid = check_times(torch.as_tensor(times), path, len(data)).expand(len(data), -1)
+    grid = check_times(precise(times), path, len(data)).expand(len(data), -1)
     if bool((grid[:, -1] <= 0).any()):
         raise InputError("times must end above 0: at t = 0 nothing is left to bound, use 1e-3")
     stream = noise_stream(len(data), seed=seed, generator=generator, device=data.device)

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from noisewright.paths import DataPredictor
+from noisewright.paths import DataPredictor, precise
 from noisewright.solvers.grids import check_times
 from noisewright.solvers.walk import Solver, Walk, begin_walk, working_dtype
 from noisewright.types import InputError
@@ -155,7 +155,7 @@ def path_log_density(
         InputError: If states and times do not match.
     """
     batch = trajectory.shape[1]
-    grid = check_times(torch.as_tensor(times), denoiser.path, batch)
+    grid = check_times(precise(times), denoiser.path, batch)
     if len(trajectory) != grid.shape[-1]:
         raise InputError(
             f"trajectory has {len(trajectory)} states for {grid.shape[-1]} times; record='all'"

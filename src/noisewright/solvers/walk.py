@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from noisewright.paths import DataPredictor, Denoiser, GaussianPath, Levels, expand_to
+from noisewright.paths import DataPredictor, Denoiser, GaussianPath, Levels, expand_to, precise
 from noisewright.random import NoiseStream, noise_stream
 from noisewright.solvers.grids import check_times, uniform_times
 from noisewright.types import InputError, NonFiniteError
@@ -245,7 +245,7 @@ def _grid(
     if times is None:
         assert steps is not None
         times = uniform_times(path, steps)
-    return check_times(torch.as_tensor(times), path, batch)
+    return check_times(precise(times), path, batch)
 
 
 def working_dtype(state: Tensor) -> torch.dtype:
