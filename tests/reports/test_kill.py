@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from noisewright.reports.keys import source_fingerprint
 from noisewright.reports.steps import read_events
 
 pytestmark = pytest.mark.slow
@@ -58,6 +59,7 @@ def _after_a_worker_finished(events):
 
 def test_a_run_killed_in_three_places_goes_on_and_ends_with_the_same_bits(start, tmp_path):
     straight, broken = tmp_path / "straight", tmp_path / "broken"
+    source = source_fingerprint.__wrapped__()
     _finish(start(*ARGS, "--out", str(straight)))
     for place in (_in_survey, _in_fan_out, _after_a_worker_finished):
         process = start(*ARGS, "--out", str(broken))
@@ -69,6 +71,8 @@ def test_a_run_killed_in_three_places_goes_on_and_ends_with_the_same_bits(start,
         assert not psutil.wait_procs(workers, timeout=30)[1]
     _finish(start(*ARGS, "--out", str(broken)))
     assert _values(broken) == _values(straight)
+    if source_fingerprint.__wrapped__() != source:
+        pytest.skip("the package was edited meanwhile, so its stages were rightly done again")
     starts = [e["stage"] for e in read_events(broken / "steps.jsonl")[0] if e["event"] == "done"]
     assert sorted(starts) == sorted(set(starts))
     steps = [

@@ -52,7 +52,7 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def with_spread(mean: float | None, std: float | None) -> str:
-    """Return ``mean ± std``, both with the decimals that the spread deserves.
+    """Return ``mean ± std``, both with the decimals that the spread asks for.
 
     Example:
         >>> with_spread(0.4312, 0.0176), with_spread(24.8, 0.0), with_spread(8.0, 0.25)
@@ -61,8 +61,10 @@ def with_spread(mean: float | None, std: float | None) -> str:
     if mean is None or not std or not math.isfinite(std) or not math.isfinite(mean):
         return number(mean)
     decimals = 1 - math.floor(math.log10(abs(std)))
-    if decimals < 0 or decimals > 6:
+    if decimals < 0:
         return f"{number(mean)} ± {number(std, 2)}"
+    if mean and decimals > 4 - math.floor(math.log10(abs(mean))):  # a spread too small to write out
+        return f"{number(mean, 4)} ± {std:.0e}"
     text = f"{mean:,.{decimals}f} ± {std:,.{decimals}f}"
     return text.replace("-", "−") if text.startswith("-") else text
 
@@ -165,7 +167,7 @@ def chips(claims: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
         shown.append(
             {
                 "verdict": claim["verdict"],
-                "label": text if len(text) <= 56 else claim["key"],
+                "label": text if len(text) <= 72 else claim["key"],
                 "title": f"{text}: {claim['key']} {bar(claim)}",
                 "measured": measured,
                 "bar": bar(claim) if claim["verdict"] == "falls short" else "",
