@@ -118,7 +118,7 @@ def launch(call: str, processes: int = 2) -> None:
         for rank in range(processes)
     ]
     try:
-        assert [process.wait(timeout=120) for process in running] == [0] * processes
+        assert [process.wait(timeout=300) for process in running] == [0] * processes
     finally:
         for process in running:
             process.kill()
@@ -163,6 +163,6 @@ def test_torchrun_gives_the_same(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(code(f"m.finish(m.Path({str(tmp_path)!r}))"))
     command = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone"]
-    subprocess.run([*command, "--nproc_per_node", "2", str(script)], check=True, timeout=240)
+    subprocess.run([*command, "--nproc_per_node", "2", str(script)], check=True, timeout=300)
     for rank in range(2):
         assert_close_to(train(None), load_record(tmp_path / f"rank-{rank}"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, TypeVar
 
 from huggingface_hub import PyTorchModelHubMixin
 from torch import nn
@@ -13,6 +13,8 @@ from torch import nn
 from noisewright.random import isolated
 
 __all__ = ["Pretrained"]
+
+Net = TypeVar("Net", bound="Pretrained")
 
 
 class Pretrained(nn.Module, PyTorchModelHubMixin, library_name="noisewright"):
@@ -23,8 +25,8 @@ class Pretrained(nn.Module, PyTorchModelHubMixin, library_name="noisewright"):
 
     @classmethod
     def from_pretrained(  # pyright: ignore[reportIncompatibleMethodOverride] - same arguments
-        cls, pretrained_model_name_or_path: str | Path, **options: Any
-    ) -> Self:
+        cls: type[Net], pretrained_model_name_or_path: str | Path, **options: Any
+    ) -> Net:
         """Return a saved network in evaluation mode.
 
         Every weight must be there, the global random stream stays as it is and nothing is printed,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from accelerate import Accelerator
@@ -43,6 +43,7 @@ __all__ = ["Loss", "Plan", "TrainStep", "Training", "fit"]
 Decay = Literal["cosine", "constant"]
 
 
+@runtime_checkable
 class Loss(Protocol):
     """What is minimised: one number per row of the batch, or their mean."""
 
