@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 from scipy.io import mmwrite
 
+from noisewright.data import NotAtHandError, fetch, find, sources
 from noisewright.data.graph_sets import drosophila_mb, email_eu_core
 from noisewright.data.graphs import GRAPH_SUFFIXES, Graph, read_graph, read_vertex_labels
 from noisewright.types import InputError
@@ -226,3 +227,26 @@ def test_connectome_has_the_published_counts(mirror):
     assert sorted(np.bincount(groups)) == [21, 29, 58, 101]
     with pytest.raises(InputError, match="'left' or 'right'"):
         drosophila_mb("middle")
+
+
+def test_set_of_plain_files_is_fetched_as_a_whole(no_data, tmp_path, monkeypatch):
+    def download(entry, file, url, checksum):
+        path = tmp_path / file
+        path.write_text("0 1\n1 0\n" if "adjacency" in file else "K\nI\n")
+        return path
+
+    monkeypatch.setattr(sources, "_download", download)
+    folder = fetch("drosophila_mb")
+    assert folder == find("drosophila_mb")
+    assert len(list(folder.iterdir())) == 4
+    graph, groups = drosophila_mb("right")
+    assert graph.adjacency.nnz == 2
+    assert groups.tolist() == [1, 0]
+
+
+def test_sets_that_are_not_at_hand_say_how_to_get_them(no_data):
+    with pytest.raises(NotAtHandError, match="noisewright data fetch drosophila_mb"):
+        drosophila_mb()
+    for call in (email_eu_core, lambda: fetch("email_eu_core")):
+        with pytest.raises(NotAtHandError, match=r"snap\.stanford\.edu.*NOISEWRIGHT_DATA=DIR"):
+            call()

@@ -9,7 +9,7 @@ import numpy as np
 
 from noisewright.data.edge_rows import read_rows
 from noisewright.data.graphs import Graph, read_graph, read_vertex_labels
-from noisewright.data.sources import MIRROR, NotAtHandError, find
+from noisewright.data.sources import MIRROR, NotAtHandError, find, source
 from noisewright.types import InputError
 
 __all__ = ["drosophila_mb", "email_eu_core"]
@@ -37,13 +37,7 @@ def email_eu_core(folder: str | Path | None = None) -> tuple[Graph, np.ndarray]:
         NotAtHandError: If it is not at hand; the message says how to get it.
         InputError: If its files are damaged.
     """
-    place = _folder(
-        "email_eu_core",
-        folder,
-        "download email-Eu-core.txt.gz and email-Eu-core-department-labels.txt.gz from "
-        "https://snap.stanford.edu/data/email-Eu-core.html, unpack them into DIR/email_eu_core/ "
-        f"and set {MIRROR}=DIR",
-    )
+    place = _folder("email_eu_core", folder, source("email_eu_core").note)
     graph = read_graph(place / "email-Eu-core.txt")
     groups, _ = read_vertex_labels(place / "email-Eu-core-department-labels.txt", graph)
     return graph, groups

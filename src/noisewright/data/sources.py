@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Literal
 import platformdirs
 
 from noisewright.data.archives import unpack
+from noisewright.storage import atomic_folder
 from noisewright.types import InputError, nearest_name
 
 __all__ = ["MIRROR", "SOURCES", "NotAtHandError", "Source", "fetch", "find", "source"]
@@ -41,7 +43,8 @@ class Source:
         licence_url: Where that stands.
         origin: Citation.
         kind: ``"packaged"``: inside an installed dependency; ``"download"``: fetched when asked.
-        files: File name to (address, checksum as ``"md5:..."`` or ``"sha256:..."``).
+        files: File name, address, checksum as ``"md5:..."`` or ``"sha256:..."``: one archive, or
+            plain files. None: the set is put into the mirror by hand, as ``note`` says.
         folders: Names its folder may have in a mirror, first found wins.
         size: Bytes to download.
         package: For packaged sets, the module that carries them.
@@ -74,6 +77,12 @@ class Source:
         )
 
 
+_ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz")
+
+_CONNECTOME = (
+    "https://raw.githubusercontent.com/graspologic-org/graspologic/"
+    "0aab4e0dd9a3387b0d761b4a0bb7ffd2a1a5ea25/graspologic/datasets/drosophila"
+)
 _PAGE = "https://www.cs.toronto.edu/~kriz"
 
 SOURCES: dict[str, Source] = {
@@ -116,6 +125,51 @@ SOURCES: dict[str, Source] = {
             folders=("cifar10", "cifar10_subset"),
             size=170_052_171,
             note="the binary version: the other one is a pickle, which is never loaded",
+        ),
+        Source(
+            name="drosophila_mb",
+            title="mushroom body of a fly larva, 209 and 213 neurons joined by counted synapses",
+            licence="MIT",
+            licence_url="https://github.com/graspologic-org/graspologic/blob/main/LICENSE",
+            origin="K. Eichler et al.: The complete connectome of a learning and memory centre in "
+            "an insect brain, Nature 548, 2017; files of graspologic",
+            kind="download",
+            files=tuple(
+                (file, f"{_CONNECTOME}/{file}", f"sha256:{checksum}")
+                for file, checksum in (
+                    (
+                        "left_adjacency.csv",
+                        "f23ba630f10dff95164ddbbdccf7d4fe1ac01a9a8ed77db26069af4a6248a1cf",
+                    ),
+                    (
+                        "left_cell_labels.csv",
+                        "a733652a33d5dde5c7cbdc9d8c0e679680cd000dc11edf3ea762a4da43b764c9",
+                    ),
+                    (
+                        "right_adjacency.csv",
+                        "b9684d323e3f91ac5bf8c3691ff3e0635ef40fa2dee8e048161633760c84791d",
+                    ),
+                    (
+                        "right_cell_labels.csv",
+                        "80547ac9df6b3fc5abe5844c04bc5da56b48c7cac5eb13ab3cc2f8695cd6de1d",
+                    ),
+                )
+            ),
+            folders=("drosophila_mb",),
+            size=180_000,
+        ),
+        Source(
+            name="email_eu_core",
+            title="who mailed whom in a European institution, 1,005 people of 42 departments",
+            licence="none stated; published for research",
+            licence_url="https://snap.stanford.edu/data/email-Eu-core.html",
+            origin="H. Yin, A. R. Benson, J. Leskovec, D. F. Gleich: Local higher-order graph "
+            "clustering, KDD 2017",
+            kind="download",
+            folders=("email_eu_core",),
+            note="download email-Eu-core.txt.gz and email-Eu-core-department-labels.txt.gz from "
+            "https://snap.stanford.edu/data/email-Eu-core.html, unpack them into "
+            f"DIR/email_eu_core/ and set {MIRROR}=DIR",
         ),
     )
 }
@@ -191,11 +245,21 @@ def fetch(name: str, *, tell: Callable[[str], object] | None = None) -> Path:
         raise NotAtHandError(f"{name} comes with {entry.package!r}, which is not installed")
     if tell is not None:
         tell(entry.notice())
-    for file, url, checksum in entry.files:
-        archive = _download(entry, file, url, checksum)
-        unpack(archive, _cache() / name)
-        archive.unlink()
-    return _cache() / name
+    if not entry.files:
+        raise NotAtHandError(f"{name} has no download with a known checksum; {entry.note}")
+    return _placed([_download(entry, *file) for file in entry.files], _cache() / name)
+
+
+def _placed(downloads: list[Path], folder: Path) -> Path:
+    """Fill the folder of a set: unpack its one archive, or move its plain files there."""
+    if len(downloads) == 1 and downloads[0].suffix in _ARCHIVES:
+        unpack(downloads[0], folder)
+        downloads[0].unlink()
+        return folder
+    with atomic_folder(folder) as part:
+        for path in downloads:
+            shutil.move(path, part / path.name)
+    return folder
 
 
 def _download(entry: Source, file: str, url: str, checksum: str) -> Path:

@@ -108,7 +108,7 @@ def spectral(affinity: sparse.csr_array, n_clusters: int, seed: int) -> np.ndarr
     scale = _root_inverse(affinity.sum(axis=1))
     normal = sparse.diags_array(scale) @ affinity @ sparse.diags_array(scale)
     vectors = _leading(sparse.csr_array(normal), n_clusters, "LA", seed)
-    return _means(unit_rows(vectors), n_clusters, seed)
+    return means(unit_rows(vectors), n_clusters, seed)
 
 
 def hermitian(graph: sparse.csr_array, n_clusters: int, seed: int) -> np.ndarray:
@@ -118,7 +118,7 @@ def hermitian(graph: sparse.csr_array, n_clusters: int, seed: int) -> np.ndarray
     normal = sparse.csr_array(sparse.diags_array(scale) @ skew @ sparse.diags_array(scale))
     vectors = _leading(normal, 2 * ((n_clusters + 1) // 2), "LM", seed)
     points = np.hstack([np.real(vectors), np.imag(vectors)])
-    return _means(unit_rows(points), n_clusters, seed)
+    return means(unit_rows(points), n_clusters, seed)
 
 
 def directed_laplacian(graph: sparse.csr_array, n_clusters: int, seed: int) -> np.ndarray:
@@ -132,7 +132,7 @@ def directed_laplacian(graph: sparse.csr_array, n_clusters: int, seed: int) -> n
 
     # scipy's annotations hide the constructor of the base class.
     operator = cast(Any, LinearOperator)((len(root),) * 2, matvec=symmetric, dtype=np.float64)
-    return _means(unit_rows(_leading(operator, n_clusters, "LA", seed)), n_clusters, seed)
+    return means(unit_rows(_leading(operator, n_clusters, "LA", seed)), n_clusters, seed)
 
 
 def power_iteration(graph: sparse.csr_array, n_clusters: int, seed: int) -> np.ndarray:
@@ -194,7 +194,7 @@ METHODS: dict[str, Method] = {
 }
 
 
-def _means(points: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
+def means(points: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
     from sklearn.cluster import KMeans
 
     return np.asarray(
@@ -268,4 +268,4 @@ def _power_clusters(step: Product, n: int, n_clusters: int, seed: int) -> np.nda
         columns, change, speed = following, np.abs(now - speed).max(), now
         if change <= 1e-5 / n:
             break
-    return _means(columns * n, n_clusters, seed)
+    return means(columns * n, n_clusters, seed)

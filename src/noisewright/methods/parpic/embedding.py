@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.spatial.distance import pdist
 
-from noisewright.methods.parpic.walk import ReversibleWalk
+from noisewright.methods.parpic.walk import ReversibleWalk, block_width
 from noisewright.types import InputError
 
 __all__ = ["count_groups", "full_embedding", "random_embedding", "separated", "unit_rows"]
@@ -64,7 +64,7 @@ def random_embedding(
         Embedding (n, m).
     """
     n = len(walk.stationary)
-    size = max(1, int(max_block_mb * 1e6 / (3 * 8 * n)))
+    size = block_width(n, max_block_mb)
     embedding = np.empty((n, n_components))
     exponents = np.empty(n_components, dtype=int)
     for start in range(0, n_components, size):

@@ -21,7 +21,7 @@ from scipy.special import entr
 
 from noisewright.methods.parpic.adjacency import vertex_count
 from noisewright.methods.parpic.block_model import as_generator
-from noisewright.methods.parpic.walk import ReversibleWalk
+from noisewright.methods.parpic.walk import ReversibleWalk, block_width
 from noisewright.types import InputError
 
 __all__ = ["entropy_limit", "find_knee", "probe_count", "probe_entropies", "walk_entropy"]
@@ -121,8 +121,7 @@ def probe_entropies(
     if t_max < 1:
         raise InputError(f"t_max must be at least 1, got {t_max}")
     n = len(walk.stationary)
-    # Three arrays of a block live at once: the law, its successor and the terms of the sum.
-    size = max(1, int(max_block_mb * 1e6 / (3 * 8 * n)))
+    size = block_width(n, max_block_mb)
     backward = sparse.csr_array(walk.transition.T)
     limits = walk.limits[probes]
     curves = np.tile(limits[:, None], (1, t_max))

@@ -190,6 +190,19 @@ def has_bipartite_component(W: sparse.csr_array, n_components: int) -> bool:
     return connected_components(cover, directed=False)[0] > n_components
 
 
+def block_width(n: int, max_block_mb: float) -> int:
+    """Return how many columns of length n are worked on at once.
+
+    Three arrays of a block live at a time and fit the given memory. Within it, a block that stays
+    in the processor's cache (2 MB) is several times faster on graphs of 1e5 edges and more.
+
+    Example:
+        >>> block_width(1000, 256), block_width(1_000_000, 256), block_width(1_000_000, 1)
+        (250, 8, 1)
+    """
+    return max(1, min(int(max_block_mb * 1e6 / (3 * 8 * n)), max(8, 250_000 // n)))
+
+
 @dataclass(frozen=True)
 class ReversibleWalk:
     """A discrete diffusion on the vertices of a graph without isolated vertices.
