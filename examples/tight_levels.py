@@ -1,7 +1,7 @@
 """Read the spectrum of photographs, build tight noise levels, and use them in diffusers' Euler.
 
-The denoiser is the exact one of a Gaussian law with that spectrum (a Wiener filter), so what is left
-of an error is that of the levels alone. With your own pictures:
+The denoiser is the exact one of a Gaussian law with that spectrum (a Wiener filter), so an error
+that is left is that of the levels alone. With your own pictures:
 
     python examples/tight_levels.py --data my_pictures/
 """
@@ -14,6 +14,7 @@ import torch
 from diffusers import EulerDiscreteScheduler
 from torch import Tensor
 
+from noisewright.adapters import set_levels
 from noisewright.data import open_images
 from noisewright.methods.spectral_schedule import Spectrum, TightSchedule, rapsd
 from noisewright.metrics import radial_power
@@ -37,15 +38,21 @@ def power_map(spectrum: Spectrum) -> Tensor:
 
 def walk(levels: Tensor, power: Tensor, noise: Tensor) -> Tensor:
     """Return what diffusers' Euler draws along the levels."""
-    scheduler = EulerDiscreteScheduler(prediction_type="sample")
-    scheduler.set_timesteps(sigmas=levels.tolist())
+    scheduler = EulerDiscreteScheduler(prediction_type="v_prediction", timestep_type="continuous")
+    set_levels(scheduler, levels)
     state = levels[0] * noise
     for index, time in enumerate(scheduler.timesteps):
         scheduler.scale_model_input(state, time)
-        gain = power / (power + levels[index] ** 2)
-        data = torch.fft.ifft2(gain * torch.fft.fft2(state)).real  # your network goes here
-        state = scheduler.step(data, time, state).prev_sample
+        state = scheduler.step(network(state, levels[index], power), time, state).prev_sample
     return state
+
+
+def network(state: Tensor, level: Tensor, power: Tensor) -> Tensor:
+    """Return the v-prediction; here that of the Wiener filter, with your own model its output."""
+    gain = power / (power + level**2)
+    data = torch.fft.ifft2(gain * torch.fft.fft2(state)).real
+    norm = 1 + level**2
+    return (state / norm - data) * norm.sqrt() / level
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ script, it writes the table of methods into README.md again::
 
 from __future__ import annotations
 
+import ast
 import html
 import importlib.util
 import json
@@ -184,8 +185,31 @@ def _methods_index(page: str) -> str:
     )
 
 
+def _reexported(module: str) -> list[str]:
+    """Return where the lazily loaded names of a package are defined, as its stub file says."""
+    stub = ROOT / "src" / Path(*module.split(".")) / "__init__.pyi"
+    if not stub.is_file():
+        return []
+    imports = [
+        node for node in ast.parse(stub.read_text()).body if isinstance(node, ast.ImportFrom)
+    ]
+    return [
+        f"{module if node.level else ''}.{node.module}.{name.name}".strip(".")
+        for node in imports
+        for name in node.names
+    ]
+
+
 def _reference(module: str) -> Callable[[str], str]:
-    return lambda _: f"# {module}\n\n::: {module}\n"
+    def page(_: str) -> str:
+        head = f"# {module}\n\n::: {module}\n"
+        names = _reexported(module)
+        if not names:
+            return head
+        shown = "    options:\n      show_root_heading: true\n      show_root_toc_entry: true\n"
+        return "\n".join([head, *(f"::: {name}\n{shown}" for name in names)])
+
+    return page
 
 
 def generated() -> dict[str, str]:
