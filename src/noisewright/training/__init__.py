@@ -2,7 +2,8 @@
 
 from noisewright.training.average import Average
 from noisewright.training.checkpoint import latest_checkpoint, read_checkpoint
-from noisewright.training.loop import Loss, Plan, Training, TrainStep, fit
+from noisewright.training.loop import Loss, Training, TrainStep, fit
+from noisewright.training.plan import Plan
 
 __all__ = [
     "Average",

@@ -10,13 +10,12 @@ global random streams that it sees are its own too.
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from accelerate import Accelerator
@@ -35,12 +34,12 @@ from noisewright.training.checkpoint import (
     write_checkpoint,
 )
 from noisewright.training.order import DataOrder, batches, dataset_size
+from noisewright.training.plan import Decay, Plan
+from noisewright.training.processes import accelerator_for, device_for, own_parts
 from noisewright.training.streams import own_streams
 from noisewright.types import InputError, NonFiniteError
 
-__all__ = ["Loss", "Plan", "TrainStep", "Training", "fit"]
-
-Decay = Literal["cosine", "constant"]
+__all__ = ["Loss", "TrainStep", "Training", "fit"]
 
 
 @runtime_checkable
@@ -69,71 +68,6 @@ class TrainStep:
     rate: float
     grad_norm: float
     seconds: float
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The settings that decide what a run computes; a checkpoint of another plan is refused.
-
-    Attributes:
-        steps: Optimizer steps in all.
-        batch: Examples per step, over all processes.
-        seed: Seed of order, draws and dropout.
-        rate: Peak learning rate.
-        warmup: Steps over which the rate rises from 0.
-        decay: ``"cosine"`` falls to 0 at the last step; ``"constant"`` stays.
-        clip: Largest norm of the gradient; None leaves it as it is.
-        mixed_precision: ``"no"`` or ``"bf16"``.
-    """
-
-    steps: int
-    batch: int
-    seed: int = 0
-    rate: float = 1e-3
-    warmup: int = 0
-    decay: Decay = "cosine"
-    clip: float | None = 1.0
-    mixed_precision: str = "no"
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "batch"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name}={getattr(self, name)} must be at least 1")
-        if not 0 <= self.warmup <= self.steps:
-            raise InputError(f"warmup={self.warmup} must lie in [0, steps={self.steps}]")
-        if self.decay not in ("cosine", "constant"):
-            raise InputError(f"decay={self.decay!r}; choose 'cosine' or 'constant'")
-        if self.clip is not None and self.clip <= 0:
-            raise InputError(f"clip={self.clip} must be positive; None switches clipping off")
-        if not (math.isfinite(self.rate) and self.rate >= 0):
-            raise InputError(f"rate={self.rate} must be finite and not negative")
-        if self.mixed_precision not in ("no", "bf16"):
-            raise InputError(
-                f"mixed_precision={self.mixed_precision!r}; choose 'no' or 'bf16' (for fp16, which "
-                "scales the loss, pass accelerator=Accelerator(mixed_precision='fp16'))"
-            )
-
-    def level(self, step: int) -> float:
-        """Return the learning rate of a step (counted from 0) as a share of the peak.
-
-        Example:
-            >>> plan = Plan(steps=10, batch=1, warmup=2)
-            >>> [round(plan.level(step), 3) for step in (0, 1, 2, 6)]
-            [0.5, 1.0, 1.0, 0.5]
-        """
-        if step < self.warmup:
-            return (step + 1) / self.warmup
-        if self.decay == "constant":
-            return 1.0
-        share = (step - self.warmup) / max(self.steps - self.warmup, 1)
-        return 0.5 * (1 + math.cos(math.pi * share))
-
-    def identity(self) -> dict[str, Any]:
-        """Return what a checkpoint must agree on; a constant rate may be continued for longer."""
-        settings = asdict(self)
-        if self.decay == "constant":
-            del settings["steps"]
-        return settings
 
 
 class _Objective(nn.Module):
@@ -192,9 +126,9 @@ class Training:
         self.every = every
         self.dataset, self.workers = dataset, workers
         self.order = DataOrder(dataset_size(dataset), plan.batch, plan.seed)
-        self.accelerator = accelerator or _accelerator(device)
-        self.device = _device(device, self.accelerator)
-        self.parts = _parts(plan.batch, accumulate, self.accelerator)
+        self.accelerator = accelerator or accelerator_for(device)
+        self.device = device_for(device, self.accelerator)
+        self.parts = own_parts(plan.batch, accumulate, self.accelerator)
         module.to(self.device)
         optimizer = optimizer or _adamw(self.device)
         parameters = [p for p in module.parameters() if p.requires_grad]
@@ -355,8 +289,9 @@ def fit(
     """Train a module in place, one step per turn of a ``for`` loop.
 
     Started again with the same ``checkpoint`` folder, the run goes on from the newest checkpoint
-    and, on a CPU, ends with the same bits. Under ``accelerate launch`` every process calls
-    this with the same arguments; ``batch`` is shared out among them.
+    and, on a CPU, ends with the same bits. Under ``accelerate launch`` (or ``torchrun``, which
+    also starts several processes on CPUs) every process calls this with the same arguments;
+    ``batch`` is shared out among them.
 
     Args:
         module: What is trained; moved to the device; in evaluation mode when the last step is done.
@@ -426,51 +361,6 @@ def fit(
         workers=workers,
         device=device,
     )
-
-
-def _launched() -> int:
-    """Return how many processes torchrun or accelerate launch started."""
-    return int(os.environ.get("WORLD_SIZE", "1")) if "LOCAL_RANK" in os.environ else 1
-
-
-def _accelerator(device: str | torch.device | None) -> Accelerator:
-    """Return an accelerator that also joins processes that were launched on CPUs.
-
-    Left to itself, accelerate takes each of them for a run of its own.
-    """
-    wanted = torch.device(device).type if device is not None else None
-    cpu = wanted == "cpu" or (wanted is None and not torch.accelerator.is_available())
-    return Accelerator(cpu=cpu and _launched() > 1, device_placement=False)
-
-
-def _device(device: str | torch.device | None, accelerator: Accelerator) -> torch.device:
-    if accelerator.num_processes != _launched():
-        raise InputError(
-            f"{_launched()} processes were launched, but accelerate sees "
-            f"{accelerator.num_processes}; on CPUs pass Accelerator(cpu=True)"
-        )
-    wanted = accelerator.device if device is None else torch.device(device)
-    if accelerator.num_processes > 1 and wanted.type != accelerator.device.type:
-        raise InputError(
-            f"device={device!r}, but the processes were launched for {accelerator.device}; "
-            "leave device=None under accelerate launch"
-        )
-    return wanted
-
-
-def _parts(batch: int, accumulate: int, accelerator: Accelerator) -> list[slice]:
-    """Return this process's rows of the global batch, cut into parts to accumulate."""
-    if accelerator.gradient_accumulation_steps != 1:
-        raise InputError("the accelerator accumulates gradients itself; pass accumulate= instead")
-    processes = accelerator.num_processes
-    if accumulate < 1 or batch % (processes * accumulate):
-        raise InputError(
-            f"batch={batch} must be a multiple of processes x accumulate = {processes} x "
-            f"{accumulate}"
-        )
-    rows = batch // (processes * accumulate)
-    first = accelerator.process_index * accumulate
-    return [slice(rows * i, rows * (i + 1)) for i in range(first, first + accumulate)]
 
 
 def _adamw(device: torch.device) -> Callable[..., Optimizer]:
