@@ -27,7 +27,13 @@ from noisewright import cli, methods
 from noisewright.reports.options import parse
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+ROOMS = ROOT / "src" / "noisewright" / "methods"
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted(ROOMS.glob("*/README.md")),
+]
 BLOCK = re.compile(r"^```(\w+)(?: title=\"(.*?)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -47,6 +53,10 @@ def blocks_of(page: Path) -> list[Block]:
     ]
 
 
+def name_of(page: Path) -> str:
+    return page.parent.name if page.parent.parent == ROOMS else page.stem
+
+
 def pages_with(*languages: str) -> list[Path]:
     return [p for p in PAGES if any(b.language in languages and not b.title for b in blocks_of(p))]
 
@@ -57,7 +67,7 @@ def run_page(page: Path, folder: Path) -> dict:
     for block in blocks_of(page):
         if block.language == "python" and not block.title:
             lines += [""] * (block.line - len(lines)) + block.code.splitlines()
-    file = folder / f"{page.stem.lower().replace('-', '_')}_blocks.py"
+    file = folder / f"{name_of(page).lower().replace('-', '_')}_blocks.py"
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
     spec = importlib.util.spec_from_file_location(file.stem, file)
     module = importlib.util.module_from_spec(spec)
@@ -81,7 +91,7 @@ def test_readme_example_draws_points_of_the_circle(tmp_path):
     assert bool(((quarters > 0.15) & (quarters < 0.35)).all())  # all around, not one arc
 
 
-@pytest.mark.parametrize("page", pages_with("python")[1:], ids=lambda p: p.stem)
+@pytest.mark.parametrize("page", pages_with("python")[1:], ids=name_of)
 def test_python_blocks_run(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     run_page(page, tmp_path)
@@ -91,9 +101,11 @@ def typed_commands() -> list[tuple[str, str]]:
     found = []
     for page in PAGES:
         for block in blocks_of(page):
-            if block.language == "sh":
-                lines = block.code.replace("\\\n", " ").splitlines()
-                found += [(f"{page.name}:{block.line}", line) for line in lines if line.strip()]
+            lines = block.code.replace("\\\n", " ").splitlines()
+            if block.language == "console":  # what is typed, between what is answered
+                lines = [line[2:] for line in lines if line.startswith("$ ")]
+            if block.language in ("sh", "console"):
+                found += [(f"{name_of(page)}:{block.line}", line) for line in lines if line.strip()]
     return found
 
 
@@ -126,7 +138,7 @@ def test_command_is_one_that_exists(place, line):
         assert all((ROOT / file).is_file() for file in files)
 
 
-@pytest.mark.parametrize("page", pages_with("json", "toml"), ids=lambda p: p.stem)
+@pytest.mark.parametrize("page", pages_with("json", "toml"), ids=name_of)
 def test_settings_and_records_parse(page):
     readers = {"json": json.loads, "toml": tomllib.loads}
     for block in blocks_of(page):
