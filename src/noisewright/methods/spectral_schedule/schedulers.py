@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from noisewright.adapters.schedulers import PerSampleEulerScheduler
+from noisewright.adapters.per_sample import PerSampleEulerScheduler
 from noisewright.methods.spectral_schedule.prior import SpectrumPrior
 from noisewright.methods.spectral_schedule.spectrum import Spectrum
 from noisewright.methods.spectral_schedule.tight import TightSchedule
