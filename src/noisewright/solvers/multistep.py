@@ -39,7 +39,7 @@ class DPMSolverPP(Solver):
 
     def step(self, walk: Walk, index: int, state: Tensor) -> tuple[Tensor, Tensor]:
         """Return the state one interval on and the prediction of the data."""
-        data = walk.predict(state, walk.knots.time(index))
+        data = walk.predict(state, walk.knots.times[index])
         levels, following = walk.knots.levels[index], walk.knots.levels[index + 1]
         used = data
         if self.order == 2 and walk.history:

@@ -64,13 +64,13 @@ class RungeKutta(Solver):
 
     def step(self, walk: Walk, index: int, state: Tensor) -> tuple[Tensor, Tensor]:
         """Return the state one interval on and the first prediction of the data."""
-        levels, following = walk.knots.levels[index], walk.knots.levels[index + 1]
-        t, next_t = walk.knots.time(index), walk.knots.time(index + 1)
-        start, end = levels.fraction, following.fraction
+        knots, following = walk.knots, walk.knots.levels[index + 1]
+        t, next_t = knots.times[index : index + 2]
+        start, end = knots.fractions[index : index + 2]
         method = self.tableau
-        if bool((next_t == 0).any()):
-            method = EULER if bool((t == 0).any()) else self.last
-        straight = state / levels.reach
+        if knots.clean[index + 1]:
+            method = EULER if knots.clean[index] else self.last
+        straight = state / knots.reaches[index]
         data = walk.predict(state, t)
         slopes = [(straight - data) / start]
         for node, weights in zip(method.nodes, method.stages, strict=True):
@@ -79,7 +79,7 @@ class RungeKutta(Solver):
             state, time = _place(walk, here, fraction, following, next_t, node)
             slopes.append((here - walk.predict(state, time)) / fraction)
         straight = straight + (end - start) * _combine(method.weights, slopes)
-        return straight * following.reach, data
+        return straight * knots.reaches[index + 1], data
 
 
 def _combine(weights: tuple[float, ...], slopes: list[Tensor]) -> Tensor:

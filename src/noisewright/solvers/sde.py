@@ -45,6 +45,11 @@ class StochasticSolver(Solver):
 
     stochastic = True
 
+    @property
+    def draws(self) -> bool:
+        """Whether any step draws; without, the random stream is left alone."""
+        return True
+
     @abstractmethod
     def transition(self, walk: Walk, index: int, state: Tensor) -> Transition:
         """Return mean (batch, *event) and standard deviation of the state at the next knot."""
@@ -53,6 +58,8 @@ class StochasticSolver(Solver):
         """Draw the state at the next knot."""
         assert walk.stream is not None
         mean, std, data = self.transition(walk, index, state)
+        if not self.draws:
+            return mean, data
         return mean + std * walk.stream.normal_like(mean), data
 
 
@@ -73,9 +80,14 @@ class DDIM(StochasticSolver):
         if self.eta < 0:
             raise InputError(f"eta={self.eta} must be at least 0")
 
+    @property
+    def draws(self) -> bool:
+        """Whether eta is above 0."""
+        return self.eta > 0
+
     def transition(self, walk: Walk, index: int, state: Tensor) -> Transition:
         """Return the law of the next state."""
-        data = walk.predict(state, walk.knots.time(index))
+        data = walk.predict(state, walk.knots.times[index])
         levels, following = walk.knots.levels[index], walk.knots.levels[index + 1]
         mean, std = walk.path.posterior(
             state, data, levels=levels, next_levels=following, eta=self.eta
@@ -115,17 +127,21 @@ class EulerMaruyama(StochasticSolver):
         if self.diffusion < 0:
             raise InputError(f"diffusion={self.diffusion} must be at least 0")
 
+    @property
+    def draws(self) -> bool:
+        """Whether the diffusion is above 0."""
+        return self.diffusion > 0
+
     def transition(self, walk: Walk, index: int, state: Tensor) -> Transition:
         """Return the law of the next state."""
-        levels, following = walk.knots.levels[index], walk.knots.levels[index + 1]
-        data = walk.predict(state, walk.knots.time(index))
-        tau, next_tau = levels.fraction, following.fraction
-        straight = state / levels.reach
+        data = walk.predict(state, walk.knots.times[index])
+        tau, next_tau = walk.knots.fractions[index : index + 2]
+        reach, scale = walk.knots.reaches[index : index + 2]
+        straight = state / reach
         noise = (straight - (1 - tau) * data) / tau
         c = torch.where(next_tau > 0, self.diffusion, 0.0)
         width = tau - next_tau
         mean = straight - width * ((1 + c) * noise - data)
-        scale = following.reach
         return Transition(mean * scale, (2 * c * tau * width).sqrt() * scale, data)
 
 

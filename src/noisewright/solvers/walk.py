@@ -110,13 +110,21 @@ def count_calls(predictor: DataPredictor) -> Iterator[CallCount]:
 class Knots:
     """Times of a walk and the levels there, ready to meet states.
 
+    Everything that does not depend on the state is computed here, once for all steps.
+
     Attributes:
-        times: (n + 1,) or (batch, n + 1), float64.
+        times: Per knot, scalar or (batch,), float64.
         levels: Per knot, levels that broadcast against the state; the clean end is (1, 0).
+        fractions: Per knot, the fraction of noise; see :class:`~noisewright.paths.Levels`.
+        reaches: Per knot, the sum of both levels.
+        clean: Per knot, whether some row is at t = 0 there.
     """
 
-    times: Tensor
+    times: tuple[Tensor, ...]
     levels: tuple[Levels, ...]
+    fractions: tuple[Tensor, ...]
+    reaches: tuple[Tensor, ...]
+    clean: tuple[bool, ...]
 
     @classmethod
     def along(cls, path: GaussianPath, times: Tensor, state: Tensor) -> Knots:
@@ -126,12 +134,18 @@ class Knots:
         alpha, sigma = alpha.clone(), sigma.clone()
         alpha[..., -1] = torch.where(clean, 1.0, alpha[..., -1])
         sigma[..., -1] = torch.where(clean, 0.0, sigma[..., -1])
-        pairs = zip(alpha.unbind(-1), sigma.unbind(-1), strict=True)
-        return cls(times, tuple(Levels(expand_to(a, state), expand_to(s, state)) for a, s in pairs))
+        exact = Levels(alpha, sigma)
 
-    def time(self, index: int) -> Tensor:
-        """Return the time of a knot, scalar or (batch,)."""
-        return self.times[..., index]
+        def knots(values: Tensor) -> tuple[Tensor, ...]:
+            return tuple(expand_to(value, state) for value in values.unbind(-1))
+
+        return cls(
+            times.unbind(-1),
+            tuple(map(Levels, knots(alpha), knots(sigma))),
+            knots(exact.fraction),
+            knots(exact.reach),
+            tuple((times == 0).reshape(-1, times.shape[-1]).any(dim=0).tolist()),
+        )
 
 
 @dataclass
@@ -225,7 +239,8 @@ class Solver(ABC):
             walk.history = [*walk.history[-1:], data]
             last = index == steps - 1
             if watch is not None:
-                seen = Step(index, walk.knots.time(index), walk.knots.time(index + 1), state, data)
+                t, next_t = walk.knots.times[index : index + 2]
+                seen = Step(index, t, next_t, state, data)
                 last = watch(seen) is True or last
             if every and (last or (index + 1) % every == 0):
                 kept.append(state)
