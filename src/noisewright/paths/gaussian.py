@@ -29,6 +29,7 @@ from noisewright.types import KINDS, InputError, Kind, nearest_name
 
 __all__ = ["GaussianPath", "Levels", "expand_to"]
 
+Row = tuple[Tensor | float, Tensor | float]
 TINY = 1e-12
 """Divisors below this are raised to it, so that t = 0 and t = 1 stay finite."""
 
@@ -67,9 +68,9 @@ def expand_to(value: Tensor, state: Tensor) -> Tensor:
     return value if value.ndim in (0, state.ndim) else value.reshape(-1, *(1,) * (state.ndim - 1))
 
 
-def _divide(top: Tensor, bottom: Tensor) -> Tensor:
-    """Divide; divisors nearer to zero than TINY count as TINY."""
-    return top / torch.where(bottom.abs() < TINY, TINY, bottom)
+def _guarded(divisor: Tensor) -> Tensor:
+    """Return a divisor that is TINY where it was nearer to zero than that."""
+    return torch.where(divisor.abs() < TINY, TINY, divisor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +163,8 @@ class GaussianPath:
 
     def target(self, data: Tensor, noise: Tensor, t: Tensor | float, kind: Kind) -> Tensor:
         """Return what a network of this kind should predict for a state made of data and noise."""
-        return self._compose(data, noise, precise(t), kind).to(data.dtype)
+        t = precise(t, data.device)
+        return self._value(data, noise, self._row(t, self.levels(t), kind)).to(data.dtype)
 
     def convert(
         self,
@@ -196,45 +198,47 @@ class GaussianPath:
             if kind not in KINDS:
                 raise InputError(f"prediction kind {kind!r} is unknown{nearest_name(kind, KINDS)}")
         t = precise(t, state.device)
-        data, noise = self._decompose(value, state, t, source, need_noise=target != "data")
-        return self._compose(data, noise, t, target).to(state.dtype)
+        levels = self.levels(t)
+        if source == "score":  # the noise divided by -sigma
+            value, source = -expand_to(levels.sigma, state) * value, "noise"
+        data, noise = self._parts(value, state, levels, self._row(t, levels, source), target)
+        data, noise = (value if source == "data" else data), (value if source == "noise" else noise)
+        if target == "data":
+            return data.to(state.dtype)
+        return self._value(data, noise, self._row(t, levels, target)).to(state.dtype)
 
-    def _decompose(
-        self, value: Tensor, state: Tensor, t: Tensor, kind: Kind, *, need_noise: bool
-    ) -> tuple[Tensor, Tensor]:
-        """Return (data, noise); noise is left equal to the state when nobody asks for it."""
-        a, s = (expand_to(level, state) for level in self.levels(t))
+    def _row(self, t: Tensor, levels: Levels, kind: Kind) -> Row:
+        """Return (c, e) of a kind, whose value is c data + e noise."""
         if kind == "data":
-            return value, _divide(state - a * value, s) if need_noise else state
-        if kind in ("noise", "score"):
-            noise = value if kind == "noise" else -s * value
-            return _divide(state - s * noise, a), noise
-        da, ds = (a, s) if kind == "v" else self._rates(t, state)
-        if kind == "v":  # v = alpha noise - sigma data, state = alpha data + sigma noise
-            norm = a * a + s * s
-            data = (a * state - s * value) / norm
-            return data, (s * state + a * value) / norm if need_noise else state
-        determinant = a * ds - s * da
-        data = _divide(ds * state - s * value, determinant)
-        return data, _divide(a * value - da * state, determinant) if need_noise else state
-
-    def _compose(self, data: Tensor, noise: Tensor, t: Tensor, kind: Kind) -> Tensor:
-        """Return a prediction of ``kind`` from data and noise."""
-        if kind == "data":
-            return data
+            return 1.0, 0.0
         if kind == "noise":
-            return noise
-        a, s = (expand_to(level, data) for level in self.levels(t))
+            return 0.0, 1.0
         if kind == "score":
-            return _divide(-noise, s)
+            return 0.0, -1 / _guarded(levels.sigma)
         if kind == "v":
-            return a * noise - s * data
-        da, ds = self._rates(t, data)
-        return da * data + ds * noise
+            return -levels.sigma, levels.alpha
+        d_alpha, d_sigma = self.schedule.rates(t)
+        return d_alpha, d_sigma * precise(self.scale, t.device)
 
-    def _rates(self, t: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        da, ds = self.schedule.rates(t)
-        return expand_to(da, state), expand_to(ds * precise(self.scale, ds.device), state)
+    @staticmethod
+    def _value(data: Tensor, noise: Tensor, row: Row) -> Tensor:
+        c, e = (expand_to(part, data) if isinstance(part, Tensor) else part for part in row)
+        return c * data + e * noise
+
+    @staticmethod
+    def _parts(
+        value: Tensor, state: Tensor, levels: Levels, row: Row, target: Kind
+    ) -> tuple[Tensor, Tensor]:
+        """Solve (state, value) for (data, noise); noise stays the state if only data is wanted."""
+        (a, s), (c, e) = levels, row
+        scale = 1 / _guarded(a * e - s * c)
+
+        def mix(of_state: Tensor | float, of_value: Tensor | float) -> Tensor:
+            return expand_to(of_state * scale, state) * state + (
+                expand_to(of_value * scale, state) * value
+            )
+
+        return mix(e, -s), state if target == "data" else mix(-c, a)
 
     def posterior(
         self,
@@ -270,7 +274,7 @@ class GaussianPath:
         kept = (a * s_next / (a_next * s).clamp(min=TINY)) ** 2
         std = eta * s_next * (1 - kept).clamp(min=0).sqrt()
         share = (s_next**2 - std**2).clamp(min=0).sqrt()
-        return a_next * data + share * _divide(state - a * data, s), std
+        return a_next * data + share / _guarded(s) * (state - a * data), std
 
     def prior(
         self,
