@@ -96,7 +96,11 @@ class GaussianPath:
     def levels(self, t: Tensor | float) -> Levels:
         """Return signal and noise level at times: scalar, or (batch,) with per-sample parts."""
         alpha, sigma = self.schedule.levels(precise(t))
-        return Levels(alpha, sigma * precise(self.scale, sigma.device))
+        return Levels(alpha, sigma * self._scale(sigma.device))
+
+    def _scale(self, device: torch.device) -> Tensor | float:
+        scale = self.scale
+        return precise(scale, device) if isinstance(scale, Tensor) else scale
 
     def alpha(self, t: Tensor | float) -> Tensor:
         """Return the signal level."""
@@ -218,7 +222,7 @@ class GaussianPath:
         if kind == "v":
             return -levels.sigma, levels.alpha
         d_alpha, d_sigma = self.schedule.rates(t)
-        return d_alpha, d_sigma * precise(self.scale, t.device)
+        return d_alpha, d_sigma * self._scale(t.device)
 
     @staticmethod
     def _value(data: Tensor, noise: Tensor, row: Row) -> Tensor:
