@@ -172,9 +172,11 @@ def infomap(graph: sparse.csr_array, n_clusters: int, seed: int) -> np.ndarray:
     edges = graph.tocoo()
     model.add_nodes(range(vertex_count(graph)))
     model.add_links(zip(*(ends.tolist() for ends in (*edges.coords, edges.data)), strict=True))
-    model.run()
+    result = model.run()
+    # Before 2.16 the groups were on the model and run() returned nothing.
+    modules = result.modules() if hasattr(result, "modules") else model.get_modules()
     labels = np.zeros(vertex_count(graph), dtype=int)
-    for vertex, group in model.get_modules().items():
+    for vertex, group in dict(modules).items():
         labels[vertex] = group
     return labels
 

@@ -1,6 +1,6 @@
-"""Seconds and peak memory of one method on one graph, in a process of its own.
+"""Seconds and peak memory of methods on one graph, in a process of their own.
 
-``python -m noisewright.methods.parpic.footprint METHOD N SEED REPEATS`` prints one line of JSON.
+``python -m noisewright.methods.parpic.footprint N SEED REPEATS METHOD...`` prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,49 +20,65 @@ from scipy import sparse
 
 from noisewright.types import InputError
 
-__all__ = ["dense_spectral", "footprint", "measure"]
+__all__ = ["dense_spectral", "footprint", "measure", "peak_mb"]
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
-def footprint(method: str, n: int, seed: int, repeats: int = 1) -> dict[str, float]:
+def footprint(
+    methods: Sequence[str], n: int, seed: int, repeats: int = 1
+) -> dict[str, dict[str, float]]:
     """Return ``seconds`` on one core, ``peak_mb`` beyond what was there before, and ``edges``.
 
     Args:
-        method: A name of :data:`baselines.METHODS`, or ``"dense_spectral"``.
+        methods: Names of :data:`baselines.METHODS`, or ``"dense_spectral"``. They run one after
+            the other, so the peak of a later one is a lower bound: it counts from the highest of
+            those before.
         n: Vertices of the scale graph.
-        seed: Seed of graph and method.
-        repeats: How often it is timed; the median counts.
+        seed: Seed of graph and methods.
+        repeats: How often each is timed; the median counts.
 
     Raises:
         InputError: If the process fails; the message holds its last line.
     """
-    command = [sys.executable, "-m", __name__, method, str(n), str(seed), str(repeats)]
+    command = [sys.executable, "-m", __name__, str(n), str(seed), str(repeats), *methods]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env=os.environ | ONE_THREAD
     )
     if done.returncode:
         last = (done.stderr.strip() or "no message").splitlines()[-1]
-        raise InputError(f"{method} on {n} vertices failed (exit {done.returncode}): {last}")
+        named = ", ".join(methods)
+        raise InputError(f"{named} on {n} vertices failed (exit {done.returncode}): {last}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def measure(method: str, n: int, seed: int, repeats: int) -> dict[str, float]:
+def measure(methods: Sequence[str], n: int, seed: int, repeats: int) -> dict[str, dict[str, float]]:
     """Do what :func:`footprint` says, in this process."""
-    from noisewright.methods.parpic.baselines import cluster
     from noisewright.methods.parpic.graph_sets import scale_graph
 
     graph = scale_graph(n, seed)
+    return {
+        method: {**_timed(method, graph, seed, repeats), "edges": float(graph.nnz)}
+        for method in methods
+    }
+
+
+def _timed(method: str, graph: sparse.csr_array, seed: int, repeats: int) -> dict[str, float]:
+    from noisewright.methods.parpic.baselines import cluster
+    from noisewright.methods.parpic.graph_sets import scale_graph
+
     work = dense_spectral if method == "dense_spectral" else partial(cluster, method)
     work(scale_graph(60, seed), 3, seed)  # imports, not measured
-    before, seconds = _peak_mb(), []
+    before, seconds = peak_mb(), []
     for _ in range(repeats):
         # One thread, so processor time is what a wall clock shows on an idle machine.
         started = time.process_time()
         work(graph, 3, seed)
         seconds.append(time.process_time() - started)
-    peak = max(0.0, _peak_mb() - before)
-    return {"seconds": statistics.median(seconds), "peak_mb": peak, "edges": float(graph.nnz)}
+    return {
+        "seconds": statistics.median(seconds),
+        "peak_mb": max(0.0, peak_mb() - before),
+    }
 
 
 def dense_spectral(graph: sparse.csr_array, n_clusters: int, seed: int) -> np.ndarray:
@@ -76,7 +93,7 @@ def dense_spectral(graph: sparse.csr_array, n_clusters: int, seed: int) -> np.nd
     return means(unit_rows(vectors[:, -n_clusters:]), n_clusters, seed)
 
 
-def _peak_mb() -> float:
+def peak_mb() -> float:
     """Return the largest resident memory of this process so far, MB."""
     status = Path("/proc/self/status")
     if status.exists():
@@ -90,5 +107,6 @@ def _peak_mb() -> float:
 
 
 if __name__ == "__main__":
-    name, *numbers = sys.argv[1:]
-    sys.stdout.write(json.dumps(measure(name, *map(int, numbers))) + "\n")
+    vertices, first_seed, times, *names = sys.argv[1:]
+    found = measure(names, int(vertices), int(first_seed), int(times))
+    sys.stdout.write(json.dumps(found) + "\n")

@@ -84,7 +84,11 @@ def block_model(name: str, seed: int) -> Case:
     """Draw a block model of ``MODELS``."""
     sizes, probs = MODELS[name]
     graph, groups = directed_sbm(sizes, probs, random_state=seed)
-    text = f"{name}: block model, {len(groups)} vertices in {len(sizes)} groups, P = {probs}."
+    rows = " / ".join(" ".join(f"{p:g}" for p in row) for row in probs)
+    text = (
+        f"{name}: {KINDS[name]}; block model of {len(groups)} vertices in {len(sizes)} groups, "
+        f"edge probabilities {rows}."
+    )
     return Case(name, graph, groups, text)
 
 

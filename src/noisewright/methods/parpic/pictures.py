@@ -11,6 +11,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from scipy import sparse
+from scipy.optimize import linear_sum_assignment
 
 from noisewright.methods.parpic.adjacency import vertex_count
 from noisewright.reports.figures import (
@@ -144,14 +145,22 @@ def curves(records: Mapping[str, Mapping[str, Any]]) -> Figure:
 
 def _scatter(axes: Axes, plane: np.ndarray, labels: np.ndarray, title: str) -> None:
     known = np.unique(labels)
-    for i, label in enumerate(known):
+    for label in known:
         at = labels == label
         axes.scatter(
-            *plane[at].T, s=7, color=GROUPS[i % len(GROUPS)], alpha=0.7, linewidths=0, zorder=2
+            *plane[at].T, s=7, color=GROUPS[label % len(GROUPS)], alpha=0.7, linewidths=0, zorder=2
         )
     axes.set_xlabel(title, fontsize=10)
     axes.set_xticks([])
     axes.set_yticks([])
+
+
+def _matched(groups: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return the true groups, renamed to the labels that they share most vertices with."""
+    names, codes = np.unique(groups, return_inverse=True)
+    shared = np.zeros((len(names), max(len(names), int(labels.max()) + 1)))
+    np.add.at(shared, (codes[labels >= 0], labels[labels >= 0]), 1)
+    return linear_sum_assignment(-shared)[1][codes]
 
 
 def planes(cases: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Figure:
@@ -164,7 +173,7 @@ def planes(cases: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Fi
     for row, (name, (plane, labels, groups)) in zip(axes, cases.items(), strict=True):
         row[0].set_ylabel(name.replace("_", " "))
         _scatter(row[0], plane, labels, "coloured by the group found")
-        _scatter(row[1], plane, groups, "coloured by the true group")
+        _scatter(row[1], plane, _matched(groups, labels), "coloured by the true group")
     return figure
 
 
