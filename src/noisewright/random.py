@@ -7,6 +7,15 @@ points exist everywhere, and they mean different things:
   call. A sequence gives each sample a stream of its own, so that a sample does not change when its
   neighbours in the batch change. Zero is a seed like any other.
 * ``generator``: a running stream. It advances with each call, so two calls differ.
+
+Example:
+    >>> from noisewright.paths import GaussianPath, RectifiedSchedule
+    >>> path, like = GaussianPath(RectifiedSchedule()), torch.empty(1, 2)
+    >>> bool((path.prior(like, seed=0) == path.prior(like, seed=0)).all())
+    True
+    >>> stream = torch.Generator().manual_seed(0)
+    >>> bool((path.prior(like, generator=stream) == path.prior(like, generator=stream)).any())
+    False
 """
 
 from __future__ import annotations
