@@ -73,8 +73,14 @@ def section(result: dict[str, Any]) -> str:
 
 def render(folder: Path) -> str:
     """Return the page for all results in a folder, in order of their names, the engine first."""
-    files = sorted(folder.glob("*.json"), key=lambda file: (file.stem != "engine", file.stem))
-    return "\n".join([HEAD, *(section(json.loads(file.read_text())) for file in files)])
+    sections = []
+    for file in sorted(folder.glob("*.json"), key=lambda file: (file.stem != "engine", file.stem)):
+        result = json.loads(file.read_text())
+        if "title" not in result:
+            print(f"left out {file}: not in the format of timing.main")
+            continue
+        sections.append(section(result))
+    return "\n".join([HEAD, *sections])
 
 
 if __name__ == "__main__":
