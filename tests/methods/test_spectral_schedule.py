@@ -387,8 +387,8 @@ def test_weight_stays_finite_where_the_cosine_is_infinitely_fast():
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*constant rows")
-def test_images_that_cannot_be_read_are_refused(images, words):
-    with pytest.raises(InputError, match=words):
+def test_images_that_cannot_be_read_are_refused(refuses, images, words):
+    with refuses(words):
         rapsd(images)
 
 
@@ -452,8 +452,8 @@ def test_bounds_that_cross_name_both_numbers():
     ("settings", "words"),
     [({"beta": -0.1}, r"beta=-0\.1"), ({"beta": 1.5}, "beta"), ({"spacing": "edn"}, "'edm'")],
 )
-def test_schedule_settings_out_of_range_are_refused(settings, words):
-    with pytest.raises(InputError, match=words):
+def test_schedule_settings_out_of_range_are_refused(refuses, settings, words):
+    with refuses(words):
         TightSchedule(rapsd(clouds(1)), **settings)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from noisewright.paths import precise
 from noisewright.types import InputError
 
 __all__ = [
+    "Grid",
     "checked_grid",
     "inside_table",
     "nearest_indices",
@@ -21,11 +23,14 @@ __all__ = [
     "within_range",
 ]
 
+Grid = Tensor | Sequence[float] | Sequence[Sequence[float]]
+"""Levels as callers give them: (n + 1,), or (batch, n + 1)."""
+
 BEYOND = 1e-6
 """Levels may exceed a range by this share before anybody is told."""
 
 
-def checked_grid(sigmas: Tensor | list[float]) -> Float[Tensor, "*batch knots"]:
+def checked_grid(sigmas: Grid) -> Float[Tensor, "*batch knots"]:
     """Return a grid in float64 on the CPU after checking that it can be walked.
 
     Args:

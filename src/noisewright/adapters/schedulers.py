@@ -31,6 +31,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from noisewright.adapters.levels import (
+    Grid,
     checked_grid,
     inside_table,
     nearest_indices,
@@ -53,7 +54,7 @@ Device = torch.device | str | None
 
 
 def set_levels(
-    scheduler: Any, sigmas: Tensor | list[float], *, device: Device = None
+    scheduler: Any, sigmas: Grid, *, device: Device = None
 ) -> Float[Tensor, "*batch knots"]:
     """Make a diffusers scheduler stop at these noise levels.
 
