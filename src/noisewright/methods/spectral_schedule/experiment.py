@@ -55,6 +55,7 @@ class Settings:
         eps_min: Share of power left at the cleanest level.
         net: ``unet`` or ``dit``.
         widths: Channels of the network at each resolution.
+        blocks: Residual blocks per resolution (UNet).
         patch: Side of the squares of pixels that the network folds into one.
         rate: Peak learning rate.
         components: Principal components of the features that distances are measured in.
@@ -71,14 +72,15 @@ class Settings:
         "edm",
     )
     steps_list: tuple[int, ...] = (4, 8, 32)
-    train_steps: int = 500
+    train_steps: int = 600
     batch: int = 32
-    samples: int = 512
+    samples: int = 256
     beta: float = 0.75
     eps_max: float = 1e-2
     eps_min: float = 1e-3
     net: str = "unet"
     widths: tuple[int, ...] = (32, 64, 64)
+    blocks: int = 1
     patch: int = 2
     rate: float = 2e-3
     components: int = 64
@@ -91,8 +93,7 @@ class Settings:
             size=16,
             schedules=("tight", "cosine", "edm"),
             steps_list=(4, 8),
-            train_steps=300,
-            samples=384,
+            train_steps=400,
             timing_rounds=2,
         )
 
@@ -173,6 +174,7 @@ def _net(settings: Settings, train: ImageSet) -> dict[str, Any]:
         "classes": 0 if train.labels is None else int(train.labels.max()) + 1,
         "patch": settings.patch,
         "widths": list(settings.widths),
+        "blocks": settings.blocks,
     }
 
 

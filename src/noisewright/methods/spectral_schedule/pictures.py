@@ -80,8 +80,8 @@ def fan(spectrum: Spectrum, schedule: TightSchedule) -> Figure:
     shares = torch.tensor([0.05, 0.25, 0.5, 0.75, 0.95], dtype=torch.float64)
     power = spectrum.power[:, 1:].clamp(min=1e-9).sqrt().quantile(shares, dim=0)
     _spread(left, spectrum.freq[1:], power)
+    log_axis(left, "x", [r for r in (1, 2, 4, 8, 16, 32) if r < len(spectrum.freq)])
     left.set(
-        xscale="log",
         yscale="log",
         xlabel="frequency / cycles per image",
         ylabel="amplitude √S",

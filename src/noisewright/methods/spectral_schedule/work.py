@@ -43,7 +43,9 @@ FEATURES = 8
 RESOLUTIONS = (32, 64, 128, 256)
 
 
-def make_net(name: str, channels: int, classes: int, patch: int, widths: list[int]) -> nn.Module:
+def make_net(
+    name: str, channels: int, classes: int, patch: int, widths: list[int], blocks: int
+) -> nn.Module:
     """Return the network that all schedules share.
 
     Args:
@@ -52,13 +54,14 @@ def make_net(name: str, channels: int, classes: int, patch: int, widths: list[in
         classes: Number of classes, 0 without.
         patch: Pixels a side that are folded into one.
         widths: Widths of the UNet's resolutions; the last one is the DiT's.
+        blocks: Residual blocks per resolution of the UNet.
 
     Raises:
         InputError: If the name is unknown.
     """
     shared: dict[str, Any] = {"time": "logsnr", "classes": classes, "features": FEATURES}
     if name == "unet":
-        return UNet(channels, widths, patch=patch, **shared)
+        return UNet(channels, widths, patch=patch, blocks=blocks, **shared)
     if name == "dit":
         return DiT(channels, width=widths[-1], patch=max(patch, 2), **shared)
     raise InputError(f"net={name!r} is unknown; choose 'unet' or 'dit'")
