@@ -150,20 +150,17 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
     figure.savefig(path, dpi=200)
 
 
-def show(rows: list[dict[str, Any]], found: dict[str, float]) -> None:
-    """Print one line per method and size."""
-    head = f"{'method':12}{'edges':>10}{'ARI':>7}{'seconds':>10}{'ratio':>8}{'MB':>8}{'ratio':>8}"
-    print(head)
-    for row in rows:
-        if "error" in row:
-            print(f"{row['method']:12}{row['asked']:>10}  {row['error']}")
-            continue
-        print(
-            f"{row['method']:12}{row['edges']:>10}{row['ari']:>7.2f}{row['cpu_seconds']:>10.3g}"
-            f"{row.get('seconds_ratio', float('nan')):>8.2f}{row['peak_mb']:>8.0f}"
-            f"{row.get('memory_ratio', float('nan')):>8.2f}"
-        )
-    print("slope of seconds:", ", ".join(f"{m} {s:.2f}" for m, s in found.items()))
+def show(row: dict[str, Any]) -> None:
+    """Print the line of one measurement."""
+    if "error" in row:
+        print(f"{row['method']:13}{row['asked']:>10}  {row['error']}", flush=True)
+        return
+    print(
+        f"{row['method']:13}{row['edges']:>10}{row['ari']:>7.2f}{row['cpu_seconds']:>10.3g}"
+        f"{row.get('seconds_ratio', float('nan')):>8.2f}{row['peak_mb']:>8.0f}"
+        f"{row.get('memory_ratio', float('nan')):>8.2f}",
+        flush=True,
+    )
 
 
 def main() -> None:
@@ -181,15 +178,14 @@ def main() -> None:
         method, edges, seed = options.one
         print(json.dumps(one(method, int(edges), int(seed))))
         return
-    rows = with_ratios(
-        [
-            measured(method, edges, options.seed, options.limit)
-            for edges in options.edges
-            for method in options.methods
-        ]
-    )
+    print(f"{'method':13}{'edges':>10}{'ARI':>7}{'seconds':>10}{'ratio':>8}{'MB':>8}{'ratio':>8}")
+    rows: list[dict[str, Any]] = []
+    for edges in options.edges:
+        for method in options.methods:
+            rows.append(measured(method, edges, options.seed, options.limit))
+            show(with_ratios(rows)[-1])
     found = slopes(rows)
-    show(rows, found)
+    print("slope of seconds:", ", ".join(f"{m} {slope:.2f}" for m, slope in found.items()))
     if options.json:
         options.json.write_text(json.dumps({"rows": rows, "slopes": found}, indent=2) + "\n")
     if options.plot:

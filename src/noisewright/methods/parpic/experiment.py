@@ -18,6 +18,7 @@ from noisewright.methods.parpic import measures, pictures
 from noisewright.methods.parpic.baselines import OWN_COUNT, available_methods
 from noisewright.methods.parpic.command import count_or_auto
 from noisewright.methods.parpic.graph_sets import (
+    EXTRA,
     KINDS,
     KNN,
     MODELS,
@@ -35,7 +36,7 @@ from noisewright.reports.run import Run
 
 __all__ = ["Settings", "run"]
 
-MEANT = (*(name for name in MODELS if name != "assortative_hard"), *KNN, *REAL)
+MEANT = (*(name for name in MODELS if name not in EXTRA), *KNN, *REAL)
 """The sets that means are taken over."""
 
 
@@ -225,6 +226,7 @@ SHORT = {
     "core_periphery": "core",
     "assortative": "assort.",
     "assortative_hard": "hard",
+    "chain_sparse": "sparse chain",
     "breast_cancer": "cancer",
     "drosophila_left": "fly",
 }
@@ -318,22 +320,23 @@ def _tables(run: Run, cases: Cases) -> None:
             rows,
             ours=pictures.NAMES["parpic"],
         )
-    losses = [row for row in _losses(run, names) if row[-2] is not None]
-    if losses:
+    if losses := list(_losses(run, names)):
         run.table(
-            "Where ParPIC falls behind spectral clustering of W + Wᵀ, and why",
-            ["set", "kind of graph", "ParPIC", "unit rows", "spectral", "reason"],
+            "Where ParPIC falls behind some other method by more than 0.01, and why",
+            ["set", "kind of graph", "ParPIC", "unit rows", "spectral", "best", "", "reason"],
             losses,
         )
 
 
 def _losses(run: Run, names: list[str]) -> Iterator[list[Any]]:
+    others = [m for m in available_methods() if m not in ("parpic", "parpic_rows")]
     for name in names:
-        ours, rows, theirs = (
-            run.spread(f"ari.{name}.{m}") for m in ("parpic", "parpic_rows", "sc_sym")
-        )
-        if theirs[0] > ours[0] + 0.005:
-            yield [name, KINDS[name], ours, rows, theirs, WHY.get(name, "not understood")]
+        scores = {m: run.spread(f"ari.{name}.{m}") for m in available_methods()}
+        best = max(others, key=lambda method: scores[method][0])
+        if scores[best][0] > scores["parpic"][0] + 0.01:
+            shown = [scores[m] for m in ("parpic", "parpic_rows", "sc_sym", best)]
+            why = WHY.get(name, "not understood")
+            yield [name, KINDS[name], *shown, pictures.NAMES[best], why]
 
 
 def _finding(run: Run) -> str:
