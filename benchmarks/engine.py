@@ -334,7 +334,7 @@ def start_up(rounds: int) -> list[Row]:
 def measure(quick: bool) -> list[Row]:
     """Return all rows."""
     torch.set_num_threads(1)
-    few, some, many = (2, 3, 3) if quick else (9, 15, 31)
+    few, some, many = (2, 3, 3) if quick else (15, 15, 31)
     pictures, vectors = start(8, 3, 32, 32), start(64, 32)
     rows = overhead(unet(), pictures, 4, few, 1.03)
     rows += overhead(mlp(), vectors, 50, many, None)

@@ -62,10 +62,10 @@ def test_label_whose_rows_cannot_follow_is_refused(label):
         couple({"data": data, "label": label}, index)
 
 
-def test_bare_label_beside_a_coupling_is_refused():
+def test_bare_label_beside_a_coupling_is_refused(refuses):
     data, noise = eight_points()
     index = transport_coupling(noise, data)
-    with pytest.raises(InputError, match="whole batch record"):
+    with refuses("whole batch record"):
         couple(data, index)
     with pytest.raises(TypeError):
         transport_coupling(noise, data, data[:, 0])

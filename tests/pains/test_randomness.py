@@ -182,23 +182,23 @@ LABEL = torch.ones(3, dtype=torch.long)
 T = torch.full((3,), 0.5)
 ZEROS: dict[str, tuple[Callable[[], Tensor], Callable[[], Tensor]]] = {
     "eta": (
-        lambda: solvers.DDIM(eta=0)(DENOISER, STATE, steps=4, seed=3).state,
+        lambda: solvers.DDIM(eta=0.0)(DENOISER, STATE, steps=4, seed=3).state,
         lambda: solvers.DDIM(eta=0.0)(DENOISER, STATE, steps=4, seed=4).state,
     ),
     "diffusion": (
-        lambda: solvers.EulerMaruyama(diffusion=0)(DENOISER, STATE, steps=4, seed=3).state,
+        lambda: solvers.EulerMaruyama(diffusion=0.0)(DENOISER, STATE, steps=4, seed=3).state,
         lambda: solvers.EulerMaruyama(diffusion=0.0)(DENOISER, STATE, steps=4, seed=4).state,
     ),
     "weight of classes": (
-        lambda: ClassifierFree(labelled(), 0)(STATE, T, label=LABEL),
+        lambda: ClassifierFree(labelled(), 0.0)(STATE, T, label=LABEL),
         lambda: torch.zeros_like(STATE),
     ),
     "weight inside an interval": (
-        lambda: ClassifierFree(labelled(), 0, interval=(0.0, 0.5))(STATE, T, label=LABEL),
+        lambda: ClassifierFree(labelled(), 0.0, interval=(0.0, 0.5))(STATE, T, label=LABEL),
         lambda: torch.zeros_like(STATE),
     ),
     "weight of a reward": (
-        lambda: GradientGuidance(DENOISER, lambda d: d.sum(1), weight=0)(STATE, T),
+        lambda: GradientGuidance(DENOISER, lambda d: d.sum(1), weight=0.0)(STATE, T),
         lambda: DENOISER(STATE, T),
     ),
     "label": (
@@ -220,7 +220,7 @@ def test_temperature_zero_draws_the_means_whatever_the_seed():
     stream = torch.Generator().manual_seed(0)
     spectrum = rapsd(torch.rand(40, 1, 16, 16, generator=stream))
     prior = SpectrumPrior(n_components=1).fit(spectrum)
-    cold = prior.sample(2, temperature=0, seed=0)
+    cold = prior.sample(2, temperature=0.0, seed=0)
     assert torch.equal(cold, prior.sample(2, temperature=0.0, seed=1))
     assert torch.equal(cold[0], cold[1])
     assert not torch.equal(prior.sample(2, seed=0), cold)

@@ -97,8 +97,8 @@ def test_velocity_is_refused_where_levels_change_infinitely_fast(schedule, reaso
     ("options", "words"),
     [({"kind": "nois"}, "did you mean 'noise'"), ({"clock": "tim"}, "did you mean 'time'")],
 )
-def test_unknown_names_are_refused_with_the_nearest(options, words):
-    with pytest.raises(InputError, match=words):
+def test_unknown_names_are_refused_with_the_nearest(refuses, options, words):
+    with refuses(words):
         Denoiser(listening([]), GaussianPath(RectifiedSchedule()), **options)
 
 
