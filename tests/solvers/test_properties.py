@@ -136,7 +136,7 @@ def test_table_grid_is_a_grid(levels, data):
         ([1.0, 0.5, 0.5, 0.0], "fall"),
         ([1.1, 0.0], r"\[0, 1\]"),
         ([1.0, float("nan"), 0.0], r"\[0, 1\]"),
-        ([[1.0, 0.0]] * 3, "3 rows for a batch of 2"),
+        (torch.tensor([[1.0, 0.0]] * 3), "3 rows for a batch of 2"),
     ],
 )
 def test_times_that_cannot_be_walked_are_refused(times, words):
