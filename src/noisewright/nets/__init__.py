@@ -4,6 +4,7 @@
 like ``state``. What it stands for (data, noise, velocity) is not the network's business.
 """
 
+from noisewright.nets.branched import BranchedMLP
 from noisewright.nets.dit import DiT, DiTBlocks
 from noisewright.nets.embed import Conditioning, fourier_features, grid_positions
 from noisewright.nets.mlp import MLP
@@ -11,6 +12,7 @@ from noisewright.nets.unet import UNet
 
 __all__ = [
     "MLP",
+    "BranchedMLP",
     "Conditioning",
     "DiT",
     "DiTBlocks",
