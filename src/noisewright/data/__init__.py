@@ -6,6 +6,7 @@ A new kind of data is one loader file here; a new named set is one entry in ``so
 from __future__ import annotations
 
 from noisewright.data.archives import read_members, unpack
+from noisewright.data.cells import describe_cells, pbmc68k_reduced, read_cells
 from noisewright.data.cifar10 import cifar10
 from noisewright.data.decode import decode_picture
 from noisewright.data.digits import digits
@@ -29,13 +30,16 @@ __all__ = [
     "Source",
     "cifar10",
     "decode_picture",
+    "describe_cells",
     "digits",
     "fetch",
     "find",
     "image_folder",
     "open_images",
     "photographs",
+    "pbmc68k_reduced",
     "photos",
+    "read_cells",
     "read_members",
     "source",
     "unpack",

@@ -109,6 +109,16 @@ SOURCES: dict[str, Source] = {
             note="the copy that scikit-learn carries: the test part of the original",
         ),
         Source(
+            name="pbmc68k_reduced",
+            title="700 blood cells x 765 genes with clusters and principal components",
+            licence="BSD-3-Clause, as part of scanpy",
+            licence_url="https://github.com/scverse/scanpy/blob/main/LICENSE",
+            origin="G. Zheng et al., Nature Communications 8, 14049 (2017), reduced by scanpy",
+            kind="packaged",
+            package="scanpy",
+            note="an h5ad file, read with anndata; scanpy itself is not imported",
+        ),
+        Source(
             name="cifar10",
             title="CIFAR-10, 60,000 colour images of 32 x 32 pixels in ten classes",
             licence="none stated; published for research",
