@@ -8,7 +8,7 @@ JOBS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 ROOM ?= spectral_schedule
 RUN_FLAGS ?= --quick
 # Shapes and types of every annotated call are checked while the tests run.
-CHECKED ?= noisewright,beartype.beartype
+CHECKED ?= noisewright,shape_checker.checked
 PYTEST_FLAGS ?=
 
 # A worker of the test runner uses one thread; more of them would only wait for each other.
