@@ -82,7 +82,7 @@ class Settings:
     widths: tuple[int, ...] = (32, 64, 64)
     blocks: int = 1
     patch: int = 2
-    rate: float = 2e-3
+    rate: float = 3e-3
     components: int = 64
     timing_rounds: int = 3
 
