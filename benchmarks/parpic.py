@@ -4,15 +4,14 @@ Each pair of method and size runs in a process of its own, on one core, methods 
 size, so that all see the same machine. The graphs are chains of three groups, which only the
 direction of edges tells apart, with 30 edges out of each vertex on average::
 
-    python benchmarks/parpic.py --json parpic.json --plot parpic.png
-    python benchmarks/parpic.py --edges 1000 10000 100000
+    python benchmarks/parpic.py --json --out docs/benchmarks/parpic.json
 
-Ratios are seconds and memory of a peer over ParPIC's on the same graph: above 1, ParPIC is better.
+Ratios are seconds and memory of ParPIC over a peer's on the same graph: below 1, ParPIC is better.
+The picture goes to ``docs/images/benchmark_parpic.png``.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -22,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from timing import Row, main
 
 EDGES = (1_000, 10_000, 100_000, 1_000_000)
 METHODS = (
@@ -37,6 +38,8 @@ METHODS = (
     "leidenalg",
 )
 DEGREE = 30
+LIMIT = 900
+"""Seconds that one measurement may take."""
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
@@ -107,17 +110,6 @@ def measured(method: str, edges: int, seed: int, limit: float) -> dict[str, Any]
     return {"method": method, "asked": edges} | json.loads(done.stdout.splitlines()[-1])
 
 
-def with_ratios(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Add seconds and memory over ParPIC's on the same graph."""
-    ours = {row["asked"]: row for row in rows if row["method"] == "parpic" and "error" not in row}
-    for row in rows:
-        base = ours.get(row["asked"])
-        if base is not None and "error" not in row:
-            row["seconds_ratio"] = row["cpu_seconds"] / base["cpu_seconds"]
-            row["memory_ratio"] = row["peak_mb"] / base["peak_mb"]
-    return rows
-
-
 def slopes(rows: list[dict[str, Any]]) -> dict[str, float]:
     """Return the slope of log seconds against log edges for each method."""
     found = {}
@@ -150,47 +142,57 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
     figure.savefig(path, dpi=200)
 
 
-def show(row: dict[str, Any]) -> None:
-    """Print the line of one measurement."""
-    if "error" in row:
-        print(f"{row['method']:13}{row['asked']:>10}  {row['error']}", flush=True)
-        return
-    print(
-        f"{row['method']:13}{row['edges']:>10}{row['ari']:>7.2f}{row['cpu_seconds']:>10.3g}"
-        f"{row.get('seconds_ratio', float('nan')):>8.2f}{row['peak_mb']:>8.0f}"
-        f"{row.get('memory_ratio', float('nan')):>8.2f}",
-        flush=True,
-    )
+def rows_of(found: list[dict[str, Any]]) -> list[Row]:
+    """Return measurements as lines of tables: ratios ParPIC / peer, agreement, slopes."""
+    ours = {r["asked"]: r for r in found if r["method"] == "parpic" and "error" not in r}
+    rows = []
+    for r in found:
+        base, size = ours.get(r["asked"]), f"{r['asked']:,} edges"
+        if base is None or "error" in r:
+            continue
+        if r["method"] != "parpic":
+            for key, what, unit in (("cpu_seconds", "time", "s"), ("peak_mb", "peak memory", "MB")):
+                ratio = base[key] / r[key]
+                section = f"ParPIC over its peers: {what}"
+                rows.append(
+                    Row(
+                        *(section, size, r["method"], ratio, ratio, ratio, 1),
+                        ours=base[key],
+                        theirs=r[key],
+                        side_unit=unit,
+                    )
+                )
+        rows.append(single("agreement with the groups", f"{r['method']}, {size}", r["ari"], "ARI"))
+    for method, slope in slopes(found).items():
+        rows.append(single("slope of log time against log edges", method, slope, "power"))
+    return rows
 
 
-def main() -> None:
-    """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--edges", type=int, nargs="+", default=EDGES)
-    parser.add_argument("--methods", nargs="+", default=METHODS)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--limit", type=float, default=900, help="seconds for one measurement")
-    parser.add_argument("--json", type=Path, help="write rows, ratios and slopes")
-    parser.add_argument("--plot", type=Path, help="write a picture")
-    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.one:
-        method, edges, seed = options.one
-        print(json.dumps(one(method, int(edges), int(seed))))
-        return
-    print(f"{'method':13}{'edges':>10}{'ARI':>7}{'seconds':>10}{'ratio':>8}{'MB':>8}{'ratio':>8}")
-    rows: list[dict[str, Any]] = []
-    for edges in options.edges:
-        for method in options.methods:
-            rows.append(measured(method, edges, options.seed, options.limit))
-            show(with_ratios(rows)[-1])
-    found = slopes(rows)
-    print("slope of seconds:", ", ".join(f"{m} {slope:.2f}" for m, slope in found.items()))
-    if options.json:
-        options.json.write_text(json.dumps({"rows": rows, "slopes": found}, indent=2) + "\n")
-    if options.plot:
-        plot(rows, options.plot)
+def single(section: str, what: str, value: float, unit: str) -> Row:
+    """Return a line that compares with nothing."""
+    return Row(section, what, "", value, value, value, 1, unit=unit)
+
+
+def measure(quick: bool) -> list[Row]:
+    """Measure all methods on all sizes, methods in turn for each size."""
+    found: list[dict[str, Any]] = []
+    for edges in EDGES[:2] if quick else EDGES:
+        for method in METHODS:
+            found.append(measured(method, edges, 0, LIMIT))
+            print(json.dumps(found[-1]), file=sys.stderr, flush=True)
+    picture = Path(__file__).parents[1] / "docs" / "images" / "benchmark_parpic.png"
+    picture.parent.mkdir(exist_ok=True)
+    plot(found, picture)
+    return rows_of(found)
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--one"]:
+        print(json.dumps(one(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))))
+    else:
+        main(
+            "parpic",
+            measure,
+            title="ParPIC beside its peers on growing directed graphs",
+            packages=("scikit-learn", "scikit-network", "igraph", "infomap", "leidenalg"),
+        )

@@ -15,6 +15,7 @@ from pathlib import Path
 import hypothesis
 import numpy as np
 import pytest
+import sklearn.datasets  # noqa: F401 - its first import moves Python's random stream
 import torch
 
 from noisewright.types import InputError

@@ -129,7 +129,7 @@ class ParPIC(ClusterMixin, BaseEstimator):
         self.max_block_mb = max_block_mb
         self.random_state = random_state
 
-    def fit(self, X: Any, y: None = None) -> Self:
+    def fit(self, X: Any, y: object = None) -> Self:
         """Cluster the vertices.
 
         Args:
