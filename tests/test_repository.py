@@ -99,6 +99,10 @@ def test_readme_table_is_the_one_that_the_rooms_give():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert all(f"| `{name}` |" in readme for name in methods.names())
     assert readme == PAGES.with_table(readme), "run: python docs/hooks/pages.py"
+    for name in PAGES.rooms():
+        page = PAGES.readme_of(name).read_text(encoding="utf-8")
+        assert page == PAGES.with_result(page, name), "run: python docs/hooks/pages.py"
+        assert "<!-- /result -->" in page, f"{name}: the README has no place for results"
 
 
 def test_no_tracked_file_names_a_place_on_a_machine():

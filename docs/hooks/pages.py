@@ -1,7 +1,8 @@
 """Pages that are made from the tree: the front page, one page a room, one page an API package.
 
 mkdocs calls :func:`on_config` and :func:`on_files`; the tests call :func:`generated`. Run as a
-script, it writes the table of methods into README.md again::
+script, it writes the table of methods into README.md again, and the results of the newest
+acceptance run into each room's README::
 
     python docs/hooks/pages.py
 """
@@ -44,6 +45,7 @@ PACKAGES = (
 """What the reference has a page for, in the order of reading."""
 
 TABLE = re.compile(r"(<!-- methods: .*?-->\n).*?(<!-- /methods -->)", re.DOTALL)
+RESULT = re.compile(r"(<!-- result: .*?-->\n).*?(<!-- /result -->)", re.DOTALL)
 LINK = re.compile(r"(\]\(|\bsrc=\"|\bsrcset=\"|\bhref=\")([^)\s\"#]*)(#[^)\s\"]*)?(?=[)\"])")
 OUTSIDE = re.compile(r"^([a-z]+:|//|$)")
 
@@ -150,6 +152,44 @@ def methods_table() -> str:
 def with_table(readme: str) -> str:
     """Return README.md with the table as it should be."""
     return TABLE.sub(lambda match: match[1] + methods_table() + match[2], readme)
+
+
+def _number(value: float | None, std: float | None = None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.3g}" + (f" ± {std:.2g}" if std else "")
+
+
+def result_block(name: str) -> str:
+    """Return what a room's README says of its newest acceptance run: finding, picture, claims."""
+    file = DOCS / "results" / f"{name}.json"
+    if not file.is_file():
+        return "Not measured yet.\n"
+    content = json.loads(file.read_text(encoding="utf-8"))
+    lines = [f"**{content['finding']}.**", ""]
+    if (DOCS / "results" / f"{name}.png").is_file():
+        lines += [f"![Lead picture of the run](../../../../docs/results/{name}.png)", ""]
+    lines += ["| claim | measured | bar | verdict |", "| --- | ---: | ---: | --- |"]
+    for claim in content["claims"]:
+        bar = f"{claim['relation']} {claim['target']:g}"
+        if claim["relation"] == "within":
+            bar = f"{claim['target']:g} ± {claim['tolerance']:g}"
+        value = _number(claim["value"], claim["std"])
+        text = f"{claim['text']} (`{claim['key']}`)"
+        lines.append(f"| {text} | {value} | {bar} | {claim['verdict']} |")
+    seeds = ", ".join(map(str, content["seeds"]))
+    lines += [
+        "",
+        f"Seeds {seeds}; {content['seconds'] / 60:.0f} minutes; `{content['command']}` at "
+        f"{(content['commit'] or 'unknown')[:10]}. All values: "
+        f"[{name}.json](../../../../docs/results/{name}.json).",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def with_result(readme: str, name: str) -> str:
+    """Return a room's README with its result block as it should be."""
+    return RESULT.sub(lambda match: match[1] + result_block(name) + match[2], readme)
 
 
 # --- pages -------------------------------------------------------------------------------------
@@ -274,6 +314,14 @@ def on_page_content(content: str, **_: Any) -> str:
     return MATH.sub(mathml, content)
 
 
-if __name__ == "__main__":
+def write() -> None:
+    """Bring the made parts of README.md and of each room's README up to date."""
     readme = ROOT / "README.md"
     readme.write_text(with_table(readme.read_text(encoding="utf-8")), encoding="utf-8")
+    for name in rooms():
+        page = readme_of(name)
+        page.write_text(with_result(page.read_text(encoding="utf-8"), name), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()

@@ -128,3 +128,12 @@ def test_saved_denoiser_predicts_the_same(tmp_path):
 
 def test_denoisers_are_data_predictors():
     assert isinstance(gaussian_denoiser(GaussianPath(RectifiedSchedule())), DataPredictor)
+
+
+def test_denoiser_asks_the_network_which_clock_it_reads():
+    with isolated(0):
+        net = MLP(2, width=8, time="logsnr")
+    path = GaussianPath(RectifiedSchedule())
+    assert Denoiser(net, path).clock == "logsnr"
+    with pytest.raises(InputError, match="reads 'logsnr'"):
+        Denoiser(net, path, clock="time")

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from huggingface_hub import PyTorchModelHubMixin
 from torch import nn
 
+from noisewright.nets.embed import Conditioning, TimeReading
 from noisewright.random import isolated
 
 __all__ = ["Pretrained"]
@@ -21,7 +22,17 @@ class Pretrained(nn.Module, PyTorchModelHubMixin, library_name="noisewright"):
     """A module with ``save_pretrained``, ``from_pretrained`` and ``push_to_hub``.
 
     The arguments of ``__init__`` become ``config.json``, so they must be plain values.
+
+    Attributes:
+        conditioning: How the network is told the time, labels and features.
     """
+
+    conditioning: Conditioning
+
+    @property
+    def clock(self) -> TimeReading:
+        """What the network is told of the noise, as :class:`noisewright.paths.Denoiser` asks."""
+        return self.conditioning.time
 
     @classmethod
     def from_pretrained(  # pyright: ignore[reportIncompatibleMethodOverride] - same arguments

@@ -53,12 +53,13 @@ class Denoiser(nn.Module):
             returns a tensor shaped like the state.
         path: How the network's states came about.
         kind: What the network predicts.
-        clock: Whether the network is told the noise ``"time"`` or the ``"logsnr"``.
+        clock: Whether the network is told the noise ``"time"`` or the ``"logsnr"``; None asks the
+            network's own ``clock`` (ours have one) and otherwise means the time.
 
     Raises:
-        InputError: If a name is unknown, or the kind cannot work on the path: ``noise`` and
-            ``score`` where no signal is left at t = 1, ``velocity`` where a rate is infinite or
-            zero.
+        InputError: If a name is unknown, the network reads another clock, or the kind cannot work
+            on the path: ``noise`` and ``score`` where no signal is left at t = 1, ``velocity``
+            where a rate is infinite or zero.
 
     Example:
         >>> from noisewright.paths import RectifiedSchedule
@@ -69,18 +70,24 @@ class Denoiser(nn.Module):
     """
 
     def __init__(
-        self, net: Any, path: GaussianPath, kind: Kind = "velocity", *, clock: Clock = "time"
+        self, net: Any, path: GaussianPath, kind: Kind = "velocity", *, clock: Clock | None = None
     ) -> None:
         super().__init__()
         if kind not in KINDS:
             raise InputError(f"kind {kind!r} is unknown{nearest_name(kind, KINDS)}")
-        if clock not in get_args(Clock):
-            raise InputError(f"clock {clock!r} is unknown{nearest_name(clock, get_args(Clock))}")
+        reads: Clock = getattr(net, "clock", clock or "time")
+        told: Clock = reads if clock is None else clock
+        if told not in get_args(Clock):
+            raise InputError(f"clock {told!r} is unknown{nearest_name(told, get_args(Clock))}")
+        if told != reads:
+            raise InputError(
+                f"clock={told!r}, but the network reads {reads!r} (the time= it was built with)"
+            )
         refuse_impossible(path, kind)
         self.net = net
         self.path = path
         self.kind: Kind = kind
-        self.clock: Clock = clock
+        self.clock: Clock = told
 
     def predict(
         self, state: Tensor, t: Tensor | float, *, kind: Kind | None = None, **condition: Any
