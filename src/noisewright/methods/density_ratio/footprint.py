@@ -22,7 +22,7 @@ from noisewright.types import InputError
 __all__ = ["footprint", "measure", "peak_mb"]
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-REPEATS = 3
+REPEATS = 2
 
 
 def footprint(size: int, steps: int, counts: Sequence[int]) -> dict[str, dict[str, float]]:

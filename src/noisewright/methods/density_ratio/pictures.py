@@ -20,6 +20,7 @@ from noisewright.reports.figures import (
     label_ends,
     line,
     log_axis,
+    style,
 )
 
 __all__ = ["NAMES", "batches", "effects", "landscape", "own_cells", "scatter", "steps_curves"]
@@ -83,7 +84,8 @@ def landscape(
     grid = axes[1, 0].get_gridspec()
     for one in axes[1, :]:
         one.remove()
-    below = figure.add_subplot(grid[1, :])
+    with style():
+        below = figure.add_subplot(grid[1, :])
     violins(below, r, odds, clusters)
     below.set_xlabel(f"cluster (treated with probability {share:g} in 1, {1 - share:.2g} in 2)")
     return figure

@@ -42,7 +42,7 @@ class Scoring:
             solver: A name of the engine's.
         """
         directions = points.shape[1] if signs is None else signs.shape[1]
-        block = max(1, TANGENT_ROWS // directions)
+        block = max(1, TANGENT_ROWS // max(directions, points.shape[1] // 32))
         parts = []
         for start in range(0, len(points), block):
             rows = slice(start, start + block)

@@ -48,7 +48,7 @@ class Settings:
     """Strengths of the push between batches."""
     cell_hidden: tuple[int, ...] = (64, 64)
     """Width of each block of the networks for cells."""
-    cell_steps: int = 300
+    cell_steps: int = 400
     """Optimizer steps of each of their models."""
     cell_sigma_min: float = 0.1
     """Blur of the cells, in units of the common scale."""
@@ -80,12 +80,13 @@ class Settings:
             dims=(2, 10),
             shifts=(1.0,),
             samples=8000,
-            steps=600,
+            steps=400,
             step_counts=(5, 20),
-            pair_steps=600,
+            pair_steps=400,
             shares=(0.5, 0.9),
             strengths=(0.0, 1.0),
-            cell_steps=100,
+            cell_steps=200,
+            folds=3,
         )
 
     def checked(self) -> Self:
