@@ -18,7 +18,7 @@ from noisewright.methods.spectral_schedule.prior import SpectrumPrior
 from noisewright.methods.spectral_schedule.regimes import TightRegime
 from noisewright.methods.spectral_schedule.spectrum import Spectrum, rapsd
 from noisewright.methods.spectral_schedule.tight import TightSchedule
-from noisewright.metrics import PCAFeatures, radial_power
+from noisewright.metrics import radial_power
 from noisewright.reports.run import Run
 from noisewright.types import InputError, nearest_name
 
@@ -72,7 +72,7 @@ class Settings:
         "edm",
     )
     steps_list: tuple[int, ...] = (4, 8, 32)
-    train_steps: int = 600
+    train_steps: int = 400
     batch: int = 32
     samples: int = 256
     beta: float = 0.75
@@ -93,7 +93,6 @@ class Settings:
             size=16,
             schedules=("tight", "cosine", "edm"),
             steps_list=(4, 8),
-            train_steps=400,
             timing_rounds=2,
         )
 
@@ -159,12 +158,17 @@ def _read(settings: Settings, run: Run) -> tuple[ImageSet, ImageSet, Spectrum]:
     train, test = (open_images(source, size=settings.size, split=s) for s in ("train", "test"))
     for part in (train, test):
         run.data_note(part.provenance.describe())
+    return train, test, _spectrum(train, run)
+
+
+def _spectrum(images: ImageSet, run: Run) -> Spectrum:
+    """Return the spectra of images, with remarks on them in the report."""
     with warnings.catch_warnings(record=True) as remarks:
         warnings.simplefilter("always")
-        spectrum = rapsd(train.images)
+        spectrum = rapsd(images.images)
     for remark in remarks:
-        run.data_note(f"Spectra: {remark.message}.")
-    return train, test, spectrum
+        run.data_note(f"Spectra of {images.provenance.title}: {remark.message}.")
+    return spectrum
 
 
 def _net(settings: Settings, train: ImageSet) -> dict[str, Any]:
@@ -185,7 +189,7 @@ def _closed_forms(
         "closed forms",
         work.closed_forms,
         seen=spectrum,
-        held_out=test.images,
+        unseen=_spectrum(test, run),
         pictures=None if run.data in (None, "photos") else test.images,
         size=64,
         **settings.tight,
@@ -252,30 +256,38 @@ def _score(
     drawn: dict[tuple[str, int, int], torch.Tensor],
 ) -> None:
     """Record distances of all schedules and their ratios."""
-    images = given.train.images
-    features = PCAFeatures(_components(settings, given.train)).fit(images)
-    reference = features(images)
-    found = {
-        key: work.scores(some, given.spectrum, features, reference) for key, some in drawn.items()
-    }
+    components = _components(settings, given.train)
+    ruler = work.Ruler(given.train.images, given.spectrum, components)
+    found = {key: ruler.measure(some) for key, some in drawn.items()}
     for (arm, steps, seed), values in found.items():
         for name, value in values.items():
             run.record(f"{name}.{arm}.{steps}", value, seed=seed)
     few = [s for s in settings.steps_list if s in (4, 8)]
-    arms = sorted({arm for arm, _, _ in drawn})
     for seed in run.seeds:
-        fd = {(arm, s): found[arm, s, seed]["fd"] for arm in arms for s in settings.steps_list}
-        if few:
-            cosine = max(fd["tight", s] / fd["cosine", s] for s in few)
-            best = max(fd["tight", s] / min(fd[a, s] for a in arms if a != "tight") for s in few)
-            run.record("fd_ratio_tight_vs_cosine", cosine, seed=seed)
-            run.record("fd_ratio_tight_vs_best_baseline", best, seed=seed)
+        for measure in ("fd", "fd_centered") if few else ():
+            for key, value in _ratios(found, measure, few, seed).items():
+                run.record(f"{measure}_ratio_{key}", value, seed=seed)
+        fd = {key[:2]: values["fd"] for key, values in found.items() if key[2] == seed}
         if 32 in settings.steps_list:
             many = fd["tight", 32] / fd["cosine", 32]
             run.record("fd_ratio_tight_vs_cosine.32", many, seed=seed)
         if 8 in settings.steps_list:
             ours, theirs = (found[a, 8, seed]["spectrum_rmse"] for a in ("tight", "cosine"))
             run.record("spectrum_rmse_ratio", ours / theirs, seed=seed)
+
+
+def _ratios(
+    found: dict[tuple[str, int, int], dict[str, float]], measure: str, few: list[int], seed: int
+) -> dict[str, float]:
+    """Return distances of tight schedules over others', the worst over few numbers of steps."""
+    at = {key[:2]: values[measure] for key, values in found.items() if key[2] == seed}
+    others = {arm for arm, _ in at} - {"tight"}
+    return {
+        "tight_vs_cosine": max(at["tight", s] / at["cosine", s] for s in few),
+        "tight_vs_best_baseline": max(
+            at["tight", s] / min(at[arm, s] for arm in others) for s in few
+        ),
+    }
 
 
 def _overhead(settings: Settings, run: Run, given: _Given) -> None:
@@ -330,11 +342,17 @@ def _show(
     )
     run.table(
         f"Distance to the data ({unit}) and error of the mean log spectrum",
-        ["schedule", *(f"{s} steps" for s in steps), f"spectrum, {shown} steps"],
+        [
+            "schedule",
+            *(f"{s} steps" for s in steps),
+            f"without mean colour, {shown} steps",
+            f"spectrum, {shown} steps",
+        ],
         [
             [
                 pictures.LABELS[a],
                 *(run.spread(f"fd.{a}.{s}") for s in steps),
+                run.spread(f"fd_centered.{a}.{shown}"),
                 run.spread(f"spectrum_rmse.{a}.{shown}"),
             ]
             for a in arms

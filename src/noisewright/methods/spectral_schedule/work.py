@@ -21,20 +21,21 @@ from noisewright.methods.spectral_schedule.regimes import Regime, TightRegime
 from noisewright.methods.spectral_schedule.spectrum import Spectrum, rapsd
 from noisewright.methods.spectral_schedule.tight import TightSchedule
 from noisewright.methods.spectral_schedule.transfer import transfer_error
-from noisewright.metrics import Features, frechet_distance, radial_power
+from noisewright.metrics import PCAFeatures, frechet_distance, radial_power
 from noisewright.nets import DiT, UNet
+from noisewright.parallel import limited_threads
 from noisewright.paths import GaussianPath
-from noisewright.random import derive_seed
+from noisewright.random import derive_seed, isolated
 from noisewright.reports.stages import Stage
 from noisewright.training import TrainStep
 from noisewright.types import InputError
 
 __all__ = [
+    "Ruler",
     "closed_forms",
     "draw_images",
     "make_net",
     "resolution_growth",
-    "scores",
     "time_one_step",
     "train_schedule",
 ]
@@ -93,7 +94,7 @@ def _resized(image: Tensor, side: int) -> Tensor:
     return small.clamp(-1, 1)
 
 
-def test_spectra(images: Tensor | None, size: int) -> Spectrum:
+def held_out_spectra(images: Tensor | None, size: int) -> Spectrum:
     """Return the spectra that transfer errors are measured on.
 
     Args:
@@ -120,7 +121,7 @@ def walk_ratios(regime: Regime, spectrum: Spectrum, steps: int) -> Tensor:
 def closed_forms(
     stage: Stage,
     seen: Spectrum,
-    held_out: Tensor,
+    unseen: Spectrum,
     pictures: Tensor | None,
     beta: float,
     eps_max: float,
@@ -132,15 +133,15 @@ def closed_forms(
     Args:
         stage: Of the run.
         seen: Spectra of the training images.
-        held_out: Images that the law of spectra has not seen.
-        pictures: See :func:`test_spectra`.
+        unseen: Spectra of images that the law of spectra has not seen.
+        pictures: See :func:`held_out_spectra`.
         beta: Of the mixed schedule.
         eps_max: Of the bounds.
         eps_min: Of the bounds.
         size: Side at which whole photographs are measured.
     """
     del stage
-    spectrum = test_spectra(pictures, size)
+    spectrum = held_out_spectra(pictures, size)
     bounds: dict[str, Any] = {"eps_max": eps_max, "eps_min": eps_min}
     regimes: dict[str, Regime] = {
         "tight": TightRegime(beta=beta, **bounds),
@@ -161,8 +162,8 @@ def closed_forms(
     }
     mixture = SpectrumPrior(features=FEATURES).fit(seen)
     single = SpectrumPrior(1, features=FEATURES).fit(seen)
-    unseen = rapsd(held_out).features(FEATURES)
-    gain = (mixture.log_prob(unseen) - single.log_prob(unseen)).mean().item()
+    theta = unseen.features(FEATURES)
+    gain = (mixture.log_prob(theta) - single.log_prob(theta)).mean().item()
     tight = TightRegime(beta=beta, **bounds).schedule(seen)
     left_over = seen.power[:, 1] / tight.sigma(torch.ones(len(seen))) ** 2
     return {
@@ -176,14 +177,15 @@ def closed_forms(
 
 
 def _schedule_milliseconds() -> float:
-    """Return milliseconds per image for spectrum, bounds and schedule at 64 px."""
+    """Return processor milliseconds per image for spectrum, bounds and schedule at 64 px."""
     stream = torch.Generator().manual_seed(0)
     images = torch.rand(64, 3, 64, 64, generator=stream) * 2 - 1
     spent = []
-    for _ in range(5):
-        began = time.perf_counter()
-        TightSchedule(rapsd(images))
-        spent.append(time.perf_counter() - began)
+    with limited_threads(1):
+        for _ in range(5):
+            began = time.process_time()
+            TightSchedule(rapsd(images))
+            spent.append(time.process_time() - began)
     return min(spent) / len(images) * 1000
 
 
@@ -270,7 +272,8 @@ def draw_images(
         size: Height and width.
         tight: Fields of the tight regime.
     """
-    module = make_net(**net)
+    with isolated(seed):
+        module = make_net(**net)
     module.load_state_dict(trained["weights"])
     settings = tight if arm.startswith("tight") else {}
     regime = regime_named(arm, trained["center"], **settings)
@@ -291,23 +294,43 @@ def draw_images(
     return {"images": ((images + 1) * 127.5).round().to(torch.uint8)}
 
 
-def scores(
-    images: Tensor, data: Spectrum, features: Features, reference: Tensor
-) -> dict[str, float]:
-    """Return the Frechet distance to the data and the error of the mean log spectrum.
+class Ruler:
+    """Distances of drawn images from the data.
 
     Args:
-        images: Drawn images, uint8.
-        data: Spectra of the data.
-        features: Named features.
-        reference: Features of the data.
+        images: The data, uint8.
+        spectrum: Their spectra.
+        components: Principal components of the features.
     """
+
+    def __init__(self, images: Tensor, spectrum: Spectrum, components: int) -> None:
+        self.spectrum = spectrum
+        self.plain = PCAFeatures(components).fit(images)
+        self.centered = PCAFeatures(components).fit(without_mean_color(images))
+        self.reference = self.plain(images)
+        self.centered_reference = self.centered(without_mean_color(images))
+
+    def measure(self, images: Tensor) -> dict[str, float]:
+        """Return Fréchet distances, with and without mean colours, and the spectrum's error."""
+        centered = self.centered(without_mean_color(images))
+        return {
+            "fd": frechet_distance(self.plain(images), self.reference),
+            "fd_centered": frechet_distance(centered, self.centered_reference),
+            "spectrum_rmse": spectrum_error(images, self.spectrum),
+        }
+
+
+def without_mean_color(images: Tensor) -> Tensor:
+    """Return uint8 images as floats, each channel moved to mean 0; within [-2, 2]."""
+    floats = images.float() / 127.5 - 1
+    return floats - floats.mean((2, 3), keepdim=True)
+
+
+def spectrum_error(images: Tensor, data: Spectrum) -> float:
+    """Return the root mean square error of the mean log spectrum over rings 1 to K."""
     found = radial_power(images).power[:, 1:].clamp(min=1e-9).log().mean(0)
     wanted = data.power[:, 1:].clamp(min=1e-9).log().mean(0)
-    return {
-        "fd": frechet_distance(features(images), reference),
-        "spectrum_rmse": (found - wanted).square().mean().sqrt().item(),
-    }
+    return (found - wanted).square().mean().sqrt().item()
 
 
 def time_one_step(
