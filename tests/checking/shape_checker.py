@@ -1,8 +1,10 @@
 """How annotations are checked while the tests run, for ``--jaxtyping-packages``.
 
-beartype, with what it does not do by itself: an int is a float where a float is asked for (PEP
-484), and hints that cannot be checked at a call are passed over: ``Self``, which beartype knows on
-decorated classes only, and protocols that are not checkable at run time.
+beartype, on hints that speak of tensors: shapes and dtypes are what nothing else checks. Plain
+values (numbers, names, folders) are left to the code itself, which refuses bad ones with a better
+message, and scikit-learn wants estimators that take anything. Hints that cannot be checked at a call
+are passed over as well: ``Self``, which beartype knows on decorated classes only, and protocols
+that are not checkable at run time. An int is a float where a float is asked for (PEP 484).
 """
 
 from __future__ import annotations
@@ -25,9 +27,14 @@ def _uncheckable(hint: Any) -> bool:
     return any(map(_uncheckable, get_args(hint)))
 
 
+def _about_tensors(hint: Any) -> bool:
+    return "Tensor" in (hint if isinstance(hint, str) else repr(hint))
+
+
 def checked(thing: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function whose arguments and result are checked at each call."""
     hints = getattr(thing, "__annotations__", {})
-    if any(map(_uncheckable, hints.values())):
-        thing.__annotations__ = {k: Any if _uncheckable(h) else h for k, h in hints.items()}
+    kept = {k: h for k, h in hints.items() if _about_tensors(h) and not _uncheckable(h)}
+    if len(kept) < len(hints):
+        thing.__annotations__ = {k: kept.get(k, Any) for k in hints}
     return _beartype(thing)
