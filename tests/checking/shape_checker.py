@@ -4,7 +4,7 @@ beartype, on hints that speak of tensors: shapes and dtypes are what nothing els
 values (numbers, names, folders) are left to the code itself, which refuses bad ones with a better
 message, and scikit-learn wants estimators that take anything. Hints that cannot be checked at a
 call are passed over as well: ``Self``, which beartype knows on decorated classes only, and
-protocols that are not checkable at run time. An int is a float where a float is asked for (PEP 484).
+protocols that are not checkable at run time. An int is a float where a float is asked for.
 """
 
 from __future__ import annotations
