@@ -69,7 +69,7 @@ def one(method: str, edges: int, seed: int) -> dict[str, float]:
     from sklearn.metrics import adjusted_rand_score
 
     from noisewright.methods.parpic.baselines import cluster
-    from noisewright.methods.parpic.footprint import peak_mb
+    from noisewright.parallel import peak_mb
 
     graph, groups = chain(edges, seed)
 

@@ -181,3 +181,14 @@ def test_workers_end_when_their_parent_is_killed(tmp_path):
     for one in alive:
         one.kill()
     assert len(gone) == 2
+
+
+def test_peak_memory_rises_with_what_is_held():
+    import numpy as np
+
+    from noisewright.parallel import peak_mb
+
+    before = peak_mb()
+    held = np.ones(int(before * 1e6 / 8))  # as much again as the process ever had, touched
+    assert peak_mb() > before + 10
+    assert held[-1] == 1

@@ -28,7 +28,14 @@ from typing import Any, Literal, get_args
 
 from noisewright.types import InputError, nearest_name
 
-__all__ = ["BACKENDS", "TasksFailedError", "available_cores", "fan_out", "limited_threads"]
+__all__ = [
+    "BACKENDS",
+    "TasksFailedError",
+    "available_cores",
+    "fan_out",
+    "limited_threads",
+    "peak_mb",
+]
 
 Backend = Literal["loky", "ray", "dask"]
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
@@ -55,6 +62,19 @@ def available_cores() -> int:
     import joblib
 
     return max(1, joblib.cpu_count())
+
+
+def peak_mb() -> float:
+    """Return the largest resident memory of this process so far, MB."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        # ru_maxrss would count what the parent held when it started this process.
+        line = next(row for row in status.read_text().splitlines() if row.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024 / 1e6
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
 
 @contextmanager

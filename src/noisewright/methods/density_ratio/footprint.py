@@ -13,13 +13,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
+from noisewright.parallel import peak_mb
 from noisewright.types import InputError
 
-__all__ = ["footprint", "measure", "peak_mb"]
+__all__ = ["footprint", "measure"]
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 REPEATS = 2
@@ -65,18 +65,6 @@ def measure(size: int, steps: int, counts: Sequence[int]) -> dict[str, dict[str,
             seconds.append(time.process_time() - started)
         found[str(count)] = {"seconds": min(seconds), "peak_mb": peak_mb()}
     return found
-
-
-def peak_mb() -> float:
-    """Return the largest resident memory of this process so far, MB."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        line = next(row for row in status.read_text().splitlines() if row.startswith("VmHWM"))
-        return int(line.split()[1]) * 1024 / 1e6
-    import resource
-
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
 
 if __name__ == "__main__":

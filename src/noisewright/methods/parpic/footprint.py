@@ -13,14 +13,14 @@ import sys
 import time
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 from scipy import sparse
 
+from noisewright.parallel import peak_mb
 from noisewright.types import InputError
 
-__all__ = ["dense_spectral", "footprint", "measure", "peak_mb"]
+__all__ = ["dense_spectral", "footprint", "measure"]
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
@@ -91,19 +91,6 @@ def dense_spectral(graph: sparse.csr_array, n_clusters: int, seed: int) -> np.nd
     scale = np.divide(1, np.sqrt(degree), out=np.zeros_like(degree), where=degree > 0)
     _, vectors = np.linalg.eigh(affinity * scale[:, None] * scale)
     return means(unit_rows(vectors[:, -n_clusters:]), n_clusters, seed)
-
-
-def peak_mb() -> float:
-    """Return the largest resident memory of this process so far, MB."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        # ru_maxrss would count what the parent held when it started this process.
-        line = next(row for row in status.read_text().splitlines() if row.startswith("VmHWM"))
-        return int(line.split()[1]) * 1024 / 1e6
-    import resource
-
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
 
 if __name__ == "__main__":
