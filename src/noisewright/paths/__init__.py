@@ -1,12 +1,19 @@
 """How data becomes noise: schedules, Gaussian paths, denoisers, couplings.
 
-Discrete corruption, bridges and phase-space paths arrive with the rooms that need them, as
-``discrete.py``, ``bridge.py`` and ``phase_space.py`` beside these files.
+Discrete corruption and bridges arrive with the rooms that need them, as ``discrete.py`` and
+``bridge.py`` beside these files.
 """
 
 from noisewright.paths.coupling import couple, independent_coupling, transport_coupling
 from noisewright.paths.denoiser import Clock, DataPredictor, Denoiser
 from noisewright.paths.gaussian import GaussianPath, Levels, expand_to
+from noisewright.paths.phase_space import (
+    KineticPath,
+    PhasePoint,
+    kinetic_path,
+    kinetic_statistic,
+    matched_grid,
+)
 from noisewright.paths.schedule import (
     CosineSchedule,
     EDMSchedule,
@@ -28,8 +35,10 @@ __all__ = [
     "Denoiser",
     "EDMSchedule",
     "GaussianPath",
+    "KineticPath",
     "Levels",
     "LinearBetaSchedule",
+    "PhasePoint",
     "RectifiedSchedule",
     "Schedule",
     "ShiftedCosineSchedule",
@@ -39,6 +48,9 @@ __all__ = [
     "couple",
     "expand_to",
     "independent_coupling",
+    "kinetic_path",
+    "kinetic_statistic",
+    "matched_grid",
     "precise",
     "schedule_from_dict",
     "transport_coupling",

@@ -1,7 +1,6 @@
 """Walking back from noise to data: grids, deterministic, stochastic and multistep solvers.
 
-The discrete ancestral solver and the second-order integrator arrive with the rooms that need them,
-as ``discrete.py`` and in ``ode.py``.
+The discrete ancestral solver arrives with the rooms that need it, as ``discrete.py``.
 """
 
 from noisewright.solvers.accumulate import SUM_METHODS, Accumulated, Rates, walk_with_sums
@@ -24,12 +23,18 @@ from noisewright.solvers.sde import (
     Transition,
     path_log_density,
 )
+from noisewright.solvers.second_order import (
+    SECOND_ORDER_METHODS,
+    PhaseSolution,
+    integrate_second_order,
+)
 from noisewright.solvers.walk import Solution, Solver, Step, Walk, Watch, count_calls
 
 __all__ = [
     "DDIM",
     "DDPM",
     "RK4",
+    "SECOND_ORDER_METHODS",
     "SUM_METHODS",
     "Accumulated",
     "AdaptiveODE",
@@ -39,6 +44,7 @@ __all__ = [
     "EulerMaruyama",
     "Heun",
     "Midpoint",
+    "PhaseSolution",
     "Rates",
     "RungeKutta",
     "Solution",
@@ -52,6 +58,7 @@ __all__ = [
     "check_times",
     "count_calls",
     "elbo_terms",
+    "integrate_second_order",
     "karras_times",
     "log_likelihood",
     "logsnr_times",
