@@ -83,6 +83,7 @@ _CONNECTOME = (
     "https://raw.githubusercontent.com/graspologic-org/graspologic/"
     "0aab4e0dd9a3387b0d761b4a0bb7ffd2a1a5ea25/graspologic/datasets/drosophila"
 )
+_TRANSFORMERS = "https://raw.githubusercontent.com/zhouhaoyi/ETDataset/main/ETT-small"
 _PAGE = "https://www.cs.toronto.edu/~kriz"
 
 SOURCES: dict[str, Source] = {
@@ -167,6 +168,39 @@ SOURCES: dict[str, Source] = {
             ),
             folders=("drosophila_mb",),
             size=180_000,
+        ),
+        Source(
+            name="ett",
+            title="ETTh1 and ETTh2, 17,420 hours of loads and oil temperature of two transformers",
+            licence="CC BY-ND 4.0: unmodified, with attribution",
+            licence_url="https://github.com/zhouhaoyi/ETDataset/blob/main/LICENSE",
+            origin="H. Zhou et al.: Informer, AAAI 2021, arXiv:2012.07436",
+            kind="download",
+            files=tuple(
+                (file, f"{_TRANSFORMERS}/{file}", f"sha256:{checksum}")
+                for file, checksum in (
+                    (
+                        "ETTh1.csv",
+                        "f18de3ad269cef59bb07b5438d79bb3042d3be49bdeecf01c1cd6d29695ee066",
+                    ),
+                    (
+                        "ETTh2.csv",
+                        "a3dc2c597b9218c7ce1cd55eb77b283fd459a1d09d753063f944967dd6b9218b",
+                    ),
+                )
+            ),
+            folders=("ett",),
+            size=5_100_000,
+            note="splits and scalings are made at run time; the files are never changed or shipped",
+        ),
+        Source(
+            name="statsmodels_series",
+            title="sunspots, CO2, sea surface temperature and Nile flow, as statsmodels has them",
+            licence="public domain or BSD-3-Clause, stated for each series by statsmodels",
+            licence_url="https://www.statsmodels.org/stable/datasets/index.html",
+            origin="statsmodels.datasets",
+            kind="packaged",
+            package="statsmodels",
         ),
         Source(
             name="email_eu_core",

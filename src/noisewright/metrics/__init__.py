@@ -1,4 +1,4 @@
-"""Measures: distances between sets, image quality, spectra, intervals. Each states its bias."""
+"""Measures: distances, image quality, spectra, forecasts, intervals. Each states its bias."""
 
 from __future__ import annotations
 
@@ -14,6 +14,14 @@ from noisewright.metrics.frechet import frechet_distance, gaussian_frechet_dista
 from noisewright.metrics.images import psnr, ssim
 from noisewright.metrics.kernel import median_distance, mmd
 from noisewright.metrics.pixels import checked, signed
+from noisewright.metrics.scoring import (
+    crps_ensemble,
+    crps_quantiles,
+    interval_hits,
+    mean_error_squared,
+    randomised_ranks,
+    roughness,
+)
 from noisewright.metrics.spectra import RadialPower, radial_power
 
 __all__ = [
@@ -26,13 +34,19 @@ __all__ = [
     "RandomConvFeatures",
     "bootstrap_interval",
     "checked",
+    "crps_ensemble",
+    "crps_quantiles",
     "frechet_distance",
     "gaussian_frechet_distance",
+    "interval_hits",
+    "mean_error_squared",
     "median_distance",
     "mmd",
     "precision_recall",
     "psnr",
     "radial_power",
+    "randomised_ranks",
+    "roughness",
     "signed",
     "ssim",
 ]
