@@ -12,6 +12,7 @@ from sklearn.exceptions import NotFittedError
 from noisewright.methods.density_ratio import DensityRatioFlow
 from noisewright.methods.density_ratio.flow import LearnedFields
 from noisewright.methods.density_ratio.folds import fold_rows, row_keys
+from noisewright.methods.density_ratio.plan import checked_plan
 
 SMALL = {"hidden": (24, 24), "batch_size": 256, "lr": 3e-3, "random_state": 0, "device": "cpu"}
 
@@ -115,7 +116,7 @@ def test_mixed_guides_in_one_batch_equal_rows_alone(three):
 
 def test_divergence_of_each_row_is_its_own_labels(three):
     """The trace by forward derivatives equals the one by automatic differentiation, per label."""
-    net, path = three.flows_[0].net, three._plan().path
+    net, path = three.flows_[0].net, checked_plan(three.get_params()).path
     x = torch.from_numpy(QUERIES[:4]).float()
     codes = torch.tensor([[0], [1], [2], [-1]])
     fields = LearnedFields(net, path, codes, torch.zeros(4, 1, dtype=torch.long))

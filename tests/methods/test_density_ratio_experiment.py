@@ -136,6 +136,8 @@ TINY = Settings(
     strengths=(0.0, 1.0, 2.0),
     cell_hidden=(8,),
     cell_steps=3,
+    batch_hidden=(8,),
+    batch_steps=3,
     folds=2,
 )
 

@@ -37,7 +37,7 @@ class CellStateRatio:
             learns several labels and drops them at random, 0.2 each, unless ``label_dropout`` says
             otherwise.
         flow: Parameters of :class:`DensityRatioFlow`; ``cv=5`` by default, because a flow remembers
-            a few hundred cells.
+            a few hundred cells, and with one label column ``blur="auto"``.
 
     Raises:
         KeyError: If a key does not exist, with those that do.
@@ -65,6 +65,8 @@ class CellStateRatio:
         keys = dict.fromkeys(k for k in (condition_key, cell_type_key, batch_key) if k is not None)
         self.labels = pd.DataFrame({k: _column(self.adata, k) for k in keys})
         flow = {"cv": 5} | flow
+        if len(keys) == 1 and flow["cv"] is not None:
+            flow.setdefault("blur", "auto")
         if len(keys) > 1:
             flow.setdefault("label_dropout", BATCH_DROPOUT)
         self.flow = DensityRatioFlow(**flow)

@@ -12,7 +12,7 @@ import tyro
 
 from noisewright.types import InputError
 
-__all__ = ["Command", "chosen_pair", "main"]
+__all__ = ["Command", "chosen_pair", "main", "number_or_auto"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,8 @@ class Command:
     """Name of the result in obs and uns."""
     sigma_min: float = 0.1
     """Blur, in units of the coordinates' common scale."""
+    blur: str = "auto"
+    """Blur of the ratio in the same units, or auto: what predicts the conditions of new cells."""
     hidden: tuple[int, ...] = (128, 128, 128)
     """Width of each block of the network."""
     steps: int = 1000
@@ -91,6 +93,7 @@ def main(args: list[str]) -> int:
             rep=command.rep,
             n_dims=command.n_dims,
             sigma_min=command.sigma_min,
+            blur=number_or_auto(command.blur),
             hidden=command.hidden,
             steps=command.steps,
             lr=command.lr,
@@ -135,6 +138,24 @@ def chosen_pair(cells: Any, key: str, numerator: str | None, denominator: str | 
         if name not in known:
             raise KeyError(f"{key!r} holds no {name!r}; known: {', '.join(list(known)[:10])}")
     return known[numerator], known[denominator]
+
+
+def number_or_auto(text: str) -> float | str:
+    """Return a number, or ``"auto"``.
+
+    Raises:
+        InputError: If it is neither.
+
+    Example:
+        >>> number_or_auto("0.3"), number_or_auto("auto")
+        (0.3, 'auto')
+    """
+    if text == "auto":
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"--blur must be a number or auto, got {text!r}") from None
 
 
 def _write(cells: Any, path: Path) -> None:

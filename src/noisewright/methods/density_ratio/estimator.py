@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,33 +14,28 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from noisewright.methods.density_ratio.blur import CANDIDATES, best_per_fold
 from noisewright.methods.density_ratio.conditions import ConditionTable
 from noisewright.methods.density_ratio.diagnostics import ratio_diagnostics, unlikely_ends
-from noisewright.methods.density_ratio.flow import (
-    FlowPlan,
-    TrainedFlow,
-    VelocityHead,
-    build_net,
-    train_flow,
-)
+from noisewright.methods.density_ratio.files import read_model, write_model
+from noisewright.methods.density_ratio.flow import VelocityHead, train_flow
 from noisewright.methods.density_ratio.folds import fold_rows, row_keys
-from noisewright.methods.density_ratio.ratio import times
+from noisewright.methods.density_ratio.plan import checked_plan
 from noisewright.methods.density_ratio.samples import (
     checked_samples,
     common_scale,
     mean_one_weights,
 )
-from noisewright.methods.density_ratio.scoring import Scoring, Walked
+from noisewright.methods.density_ratio.scoring import Scoring, Walked, WalkPlan
 from noisewright.paths import Denoiser
 from noisewright.random import derive_seed, noise_stream
-from noisewright.solvers import SUM_METHODS, Heun
-from noisewright.storage import load_record, save_record
-from noisewright.types import InputError, nearest_name
+from noisewright.solvers import Heun
+from noisewright.types import InputError
 
 __all__ = ["DensityRatioFlow"]
 
-FORMAT = 1
-LARGEST_AUTO_EXACT = 64
+CHOICE_ROWS, CHOICE_STEPS = 5000, 10
+"""Samples and solver steps that the choice of a blur looks at."""
 
 
 class DensityRatioFlow(BaseEstimator):
@@ -52,8 +46,7 @@ class DensityRatioFlow(BaseEstimator):
     from samples alone, by one flow-matching model of all conditions and one ODE solve per sample
     (Antipov et al. 2026); see :mod:`noisewright.methods.density_ratio.ratio`. Ratios are between
     normalised densities: unequal group sizes do not enter. What is estimated is the ratio of the
-    densities blurred by N(0, sigma_min^2) in units of the data's root-mean-square radius per
-    feature.
+    densities blurred by N(0, blur^2) in units of the data's root-mean-square radius per feature.
 
     Args:
         sigma_min: Noise left on the data, in units of the common scale; 0 starts the walk a little
@@ -72,6 +65,10 @@ class DensityRatioFlow(BaseEstimator):
             all.
         cv: Number of folds for cross-fitting: a training sample is scored by the model that has not
             seen it. None scores training samples with a model that has.
+        blur: Blur of the ratio, from ``sigma_min`` up and in its units; None is ``sigma_min``. One
+            trained flow serves all (:mod:`noisewright.methods.density_ratio.blur`). ``"auto"``
+            chooses, for the samples of each fold, the one that predicts the labels of the other
+            folds' samples best; it needs ``cv``.
         allow_single: Accept a single condition, for densities and samples.
         device: ``"auto"``, ``"cpu"``, ``"cuda"``, ...
         random_state: Seed, RandomState or None (fresh entropy).
@@ -84,6 +81,7 @@ class DensityRatioFlow(BaseEstimator):
             does not change ratios.
         flows_: Trained networks, one or one per fold.
         folds_: Fold of each training sample, or None.
+        blur_: Blur of the ratio, one per network (models,).
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -110,6 +108,7 @@ class DensityRatioFlow(BaseEstimator):
         validation_fraction: float = 0.1,
         patience: int = 10,
         cv: int | None = None,
+        blur: Any = None,
         allow_single: bool = False,
         device: str = "auto",
         random_state: Any = None,
@@ -126,6 +125,7 @@ class DensityRatioFlow(BaseEstimator):
         self.validation_fraction = validation_fraction
         self.patience = patience
         self.cv = cv
+        self.blur = blur
         self.allow_single = allow_single
         self.device = device
         self.random_state = random_state
@@ -144,7 +144,7 @@ class DensityRatioFlow(BaseEstimator):
             InputError: If shapes, values, labels or parameters cannot work.
             TypeError: If a label column holds continuous numbers.
         """
-        plan = self._plan()
+        plan = checked_plan(self.get_params())
         X = checked_samples(X)
         if not len(X):
             raise InputError("X has no samples")
@@ -178,45 +178,27 @@ class DensityRatioFlow(BaseEstimator):
             )
             for fold, rows in enumerate(chosen)
         ]
+        self.blur_ = self._chosen_blur(X, codes)
         return self
 
-    def _plan(self) -> FlowPlan:
-        """Return the plan of training, after a look at every parameter."""
-        hidden = [int(width) for width in self.hidden]
-        if not hidden or len(set(hidden)) > 1 or hidden[0] < 1:
-            raise InputError(f"hidden={self.hidden}: give equal positive widths, one per block")
-        for name in ("sigma_min", "sigma", "weight_decay"):
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
-                raise InputError(f"{name}={getattr(self, name)} must be finite and not negative")
-        for name in ("label_dropout", "validation_fraction", "ema"):
-            if not 0 <= getattr(self, name) < 1:
-                raise InputError(f"{name}={getattr(self, name)} must lie in [0, 1)")
-        for name in ("steps", "batch_size", "patience"):
-            value = getattr(self, name)
-            if not isinstance(value, numbers.Integral) or value < 1:
-                raise InputError(f"{name}={value!r} must be a positive integer")
-        if self.cv is not None and (not isinstance(self.cv, numbers.Integral) or self.cv < 2):
-            raise InputError(f"cv={self.cv!r} must be None or an integer of at least 2")
-        return FlowPlan(
-            sigma_min=float(self.sigma_min),
-            sigma=float(self.sigma),
-            width=hidden[0],
-            depth=len(hidden),
-            steps=int(self.steps),
-            batch=int(self.batch_size),
-            rate=float(self.lr),
-            weight_decay=float(self.weight_decay),
-            label_dropout=float(self.label_dropout),
-            ema=float(self.ema),
-            held_out=float(self.validation_fraction),
-            patience=int(self.patience),
-            device=self._device(),
-        )
-
-    def _device(self) -> str:
-        if self.device != "auto":
-            return str(self.device)
-        return "cuda" if torch.cuda.is_available() else "cpu"
+    def _chosen_blur(self, X: np.ndarray, codes: np.ndarray) -> np.ndarray:
+        """Return the blur of each network's ratios (models,)."""
+        models = len(self.flows_)
+        if self.blur != "auto":
+            return np.full(models, float(self.sigma_min if self.blur is None else self.blur))
+        assert self.folds_ is not None
+        rng = np.random.default_rng(derive_seed(self.seed_, "blur"))
+        rows = rng.permutation(len(X))[:CHOICE_ROWS]
+        known = np.array([self.table_.codes(label) for label in self.conditions_])
+        own = (codes[rows][:, None] == known).all(axis=2).argmax(axis=1)
+        candidates = [self.sigma_min, *(b for b in CANDIDATES if b > self.sigma_min)]
+        found = []
+        for candidate in candidates:
+            self.blur_ = np.full(models, float(candidate))
+            walk = WalkPlan(n_steps=CHOICE_STEPS)
+            found.append(self._walk(X[rows], known, codes[rows], walk).of(lambda c: c)[0])
+        best = best_per_fold(np.stack(found), own, self.folds_[rows], models)
+        return np.array(candidates)[best]
 
     # ------------------------------------------------------------------ queries
 
@@ -264,7 +246,8 @@ class DensityRatioFlow(BaseEstimator):
             return (zeros, zeros.copy()) if return_std else zeros
         words = {"numerator": numerator, "denominator": denominator}
         guide = self._guides(words.get(along, along) if isinstance(along, str) else along, len(X))
-        walked = self._walk(X, pair, guide, solver, n_steps, divergence, n_probes)
+        walk = WalkPlan(solver, n_steps, divergence, n_probes)
+        walked = self._walk(X, pair, guide, walk)
         value, error = walked.of(lambda changes: changes[:, 0] - changes[:, 1])
         return (value, error) if return_std else value
 
@@ -302,7 +285,8 @@ class DensityRatioFlow(BaseEstimator):
             return np.zeros((len(X), 0))
         codes = np.array([self._codes(query) for query in queries])
         guide = self._guides(queries[0] if along is None else along, len(X))
-        walked = self._walk(X, codes, guide, solver, n_steps, divergence, n_probes)
+        walk = WalkPlan(solver, n_steps, divergence, n_probes)
+        walked = self._walk(X, codes, guide, walk)
         return walked.of(lambda changes: changes)[0]
 
     def log_density(
@@ -315,7 +299,8 @@ class DensityRatioFlow(BaseEstimator):
         X = self._samples(X)
         codes = np.array([self._codes(condition)])
         guide = np.repeat(codes, len(X), axis=0)
-        walked = self._walk(X, codes, guide, "midpoint", n_steps, divergence, 1)
+        walk = WalkPlan(n_steps=n_steps, divergence=divergence)
+        walked = self._walk(X, codes, guide, walk)
         size = self.n_features_in_
         prior = -0.5 * np.square(walked.noise).sum(axis=1) - 0.5 * size * math.log(2 * math.pi)
         return walked.of(lambda changes: changes[:, 0])[0] + prior - size * math.log(self.scale_)
@@ -333,8 +318,8 @@ class DensityRatioFlow(BaseEstimator):
         """
         codes = torch.tensor([self._codes(condition)]).expand(n, -1)
         flow = self.flows_[0]
-        device = self._device()
-        path = self._plan().path
+        plan = checked_plan(self.get_params())
+        device, path = plan.device, plan.path
         denoiser = Denoiser(VelocityHead(flow.net.to(device)), path, "velocity").to(device).eval()
         noise = path.prior(
             torch.zeros(n, self.n_features_in_, device=device), seed=_seed_of(random_state)
@@ -363,17 +348,7 @@ class DensityRatioFlow(BaseEstimator):
         known = list(dict.fromkeys(map(tuple, own.tolist())))
         table = [self.table_.codes(label) for label in self.conditions_]
         codes = np.array([c for c in table if c in known])
-        walked = self._walk(
-            X,
-            codes,
-            own,
-            walk.pop("solver", "midpoint"),
-            walk.pop("n_steps", 40),
-            walk.pop("divergence", "auto"),
-            walk.pop("n_probes", 1),
-        )
-        if walk:
-            raise InputError(f"unknown setting {next(iter(walk))!r}")
+        walked = self._walk(X, codes, own, WalkPlan(**walk))
         names = [str(self.conditions_[table.index(tuple(c))]) for c in codes.tolist()]
         member = np.array(
             [[tuple(row) == tuple(c) for c in codes.tolist()] for row in own.tolist()]
@@ -412,21 +387,10 @@ class DensityRatioFlow(BaseEstimator):
             return self.table_.code_rows(along, count)
         return np.repeat([self._codes(along)], count, axis=0)
 
-    def _walk(
-        self,
-        X: np.ndarray,
-        codes: np.ndarray,
-        guide: np.ndarray,
-        solver: str,
-        n_steps: int,
-        divergence: str,
-        n_probes: int,
-    ) -> Walked:
+    def _walk(self, X: np.ndarray, codes: np.ndarray, guide: np.ndarray, walk: WalkPlan) -> Walked:
         """Walk all samples with the models that may score them."""
-        knots = times(n_steps, clipped=self.sigma_min == 0)
-        if solver not in SUM_METHODS:
-            raise InputError(f"solver {solver!r} is unknown{nearest_name(solver, SUM_METHODS)}")
-        probes = self._probe_count(divergence, n_probes)
+        plan = checked_plan(self.get_params())
+        probes = walk.probes(self.n_features_in_)
         points = torch.from_numpy(((X - self.centre_) / self.scale_).astype(np.float32))
         signs = None
         if probes:
@@ -438,20 +402,9 @@ class DensityRatioFlow(BaseEstimator):
             rows = self._rows_of(X, model)
             if len(rows):
                 parts = None if signs is None else signs[rows]
-                fields = Scoring(flow, self._plan(), codes, self._device())
-                walked.put(
-                    rows, model, fields.walk(points[rows], guide[rows], parts, knots, solver)
-                )
+                scoring = Scoring(flow, plan, codes, float(self.blur_[model]))
+                walked.put(rows, model, scoring.walk(points[rows], guide[rows], parts, walk))
         return walked
-
-    def _probe_count(self, divergence: str, n_probes: int) -> int:
-        """Return the number of probes, 0 for the exact divergence."""
-        if divergence not in ("auto", "exact", "hutchinson"):
-            raise InputError(f"divergence={divergence!r}; use 'auto', 'exact' or 'hutchinson'")
-        if not isinstance(n_probes, numbers.Integral) or n_probes < 1:
-            raise InputError(f"n_probes={n_probes!r} must be a positive integer")
-        auto_exact = divergence == "auto" and self.n_features_in_ <= LARGEST_AUTO_EXACT
-        return 0 if divergence == "exact" or auto_exact else int(n_probes)
 
     def _rows_of(self, X: np.ndarray, model: int) -> np.ndarray:
         """Return the samples that a model may score: not those it was trained on."""
@@ -469,22 +422,7 @@ class DensityRatioFlow(BaseEstimator):
             path: The folder; replaced as a whole if it exists.
         """
         check_is_fitted(self, "flows_")
-        parameters = self.get_params() | {"hidden": list(self.hidden), "random_state": self.seed_}
-        record = {
-            "format": FORMAT,
-            "parameters": parameters,
-            "seed": self.seed_,
-            "centre": self.centre_,
-            "scale": float(self.scale_),
-            "table": asdict(self.table_),
-            "folds": self.folds_,
-            "keys": self.keys_,
-            "flows": [
-                {"steps": f.steps, "loss": f.held_out_loss, "weights": dict(f.net.state_dict())}
-                for f in self.flows_
-            ],
-        }
-        return save_record(path, record)
+        return write_model(self, path)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -495,31 +433,7 @@ class DensityRatioFlow(BaseEstimator):
             DamagedRecordError: If a file is cut short or altered.
             InputError: If it is of another format.
         """
-        record = load_record(path)
-        if record.get("format") != FORMAT:
-            raise InputError(f"{path} has format {record.get('format')!r}; this reads {FORMAT}")
-        parameters = record["parameters"]
-        model = cls(**parameters | {"hidden": tuple(parameters["hidden"])})
-        table = record["table"]
-        model.table_ = ConditionTable(
-            tuple(table["names"]),
-            tuple(map(tuple, table["values"])),
-            tuple(map(tuple, table["combinations"])),
-        )
-        model.conditions_ = model.table_.labels
-        model.seed_, model.scale_ = record["seed"], record["scale"]
-        model.centre_ = record["centre"]
-        model.n_features_in_ = len(model.centre_)
-        model.folds_, model.keys_ = record["folds"], record["keys"]
-        classes = [len(values) for values in model.table_.values]
-        plan = model._plan()
-        size = model.n_features_in_
-        model.flows_ = []
-        for stored in record["flows"]:
-            net = build_net(size, classes, plan, seed=0)
-            net.load_state_dict(stored["weights"])
-            model.flows_.append(TrainedFlow(net.eval(), stored["steps"], stored["loss"]))
-        return model
+        return read_model(cls, path)
 
 
 def _seed_of(random_state: Any) -> int:

@@ -161,7 +161,7 @@ def _treatments(settings: Settings, run: Run, points: np.ndarray, clusters: np.n
             for method, scores in record["scores"].items():
                 for score, value in scores.items():
                     run.record(f"{head}.{score}.{method}", value, seed=seed)
-            for name in ("base_rate", "null_abs_mean", "share_small"):
+            for name in ("base_rate", "null_abs_mean", "share_small", "blur"):
                 run.record(f"{head}.{name}", record[name], seed=seed)
             run.record(f"norm.{head}.mean_exp_r", record["checks"]["mean_exp_r"], seed=seed)
     return found
@@ -176,7 +176,9 @@ def _batches(settings: Settings, run: Run, points: np.ndarray, clusters: np.ndar
             "clusters": clusters,
             "strength": strength,
             "corrected": corrected,
-            "flow": settings.cell_flow(run.device),
+            "flow": settings.cell_flow(
+                run.device, hidden=tuple(settings.batch_hidden), steps=settings.batch_steps
+            ),
             "seed": seed,
         }
         for strength, corrected in cases

@@ -20,45 +20,22 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from noisewright.methods.density_ratio.plan import FlowPlan
 from noisewright.methods.density_ratio.ratio import Terms
-from noisewright.methods.density_ratio.schedule import FloorSchedule, noise_time
+from noisewright.methods.density_ratio.schedule import noise_time
 from noisewright.nets import BranchedMLP
 from noisewright.paths import GaussianPath
 from noisewright.random import StepDraws, derive_seed, isolated
 from noisewright.training import Average, fit
 from noisewright.types import InputError
 
-__all__ = ["FlowPlan", "LearnedFields", "TrainedFlow", "VelocityHead", "build_net", "train_flow"]
+__all__ = ["LearnedFields", "TrainedFlow", "VelocityHead", "build_net", "train_flow"]
 
 CHECKS = 40
 """How often the held-out loss is looked at during a training."""
 
 HELD_OUT_ROWS = 1024
 LEAST_HELD_OUT = 10
-
-
-@dataclass(frozen=True)
-class FlowPlan:
-    """How a flow is built and trained; the fields are those of ``DensityRatioFlow``."""
-
-    sigma_min: float
-    sigma: float
-    width: int
-    depth: int
-    steps: int
-    batch: int
-    rate: float
-    weight_decay: float
-    label_dropout: float
-    ema: float
-    held_out: float
-    patience: int
-    device: str
-
-    @property
-    def path(self) -> GaussianPath:
-        """The path from data to noise."""
-        return GaussianPath(FloorSchedule(self.sigma_min, self.sigma))
 
 
 @dataclass(frozen=True)

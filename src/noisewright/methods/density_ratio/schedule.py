@@ -18,7 +18,7 @@ from torch import Tensor
 
 from noisewright.paths import Schedule
 
-__all__ = ["FloorSchedule", "noise_time"]
+__all__ = ["FloorSchedule", "noise_time", "paper_time"]
 
 
 def noise_time(tau: float) -> float:
@@ -29,6 +29,11 @@ def noise_time(tau: float) -> float:
         (0.0, 0.75)
     """
     return 1.0 - tau
+
+
+def paper_time(t: float) -> float:
+    """Return the paper's time of a noise time, the other way round."""
+    return 1.0 - t
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,35 +2,80 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from noisewright.methods.density_ratio.flow import FlowPlan, LearnedFields, TrainedFlow
-from noisewright.methods.density_ratio.ratio import Changes, density_changes
+from noisewright.methods.density_ratio.blur import start_of_blur
+from noisewright.methods.density_ratio.flow import LearnedFields, TrainedFlow
+from noisewright.methods.density_ratio.plan import FlowPlan
+from noisewright.methods.density_ratio.ratio import Changes, density_changes, times
+from noisewright.solvers import SUM_METHODS
+from noisewright.types import InputError, nearest_name
 
-__all__ = ["Scoring", "Walked"]
+__all__ = ["Scoring", "WalkPlan", "Walked"]
 
 TANGENT_ROWS = 8192
 """Points times directions that go through the network together; bounds the memory of scoring."""
 
 
-class Scoring:
-    """One model, walking points in blocks that bound the memory."""
+LARGEST_AUTO_EXACT = 64
+"""Features up to which ``"auto"`` takes the exact divergence."""
 
-    def __init__(self, flow: TrainedFlow, plan: FlowPlan, codes: np.ndarray, device: str) -> None:
-        self.net, self.path, self.device = flow.net.to(device), plan.path, device
-        self.codes = torch.from_numpy(codes).to(device)
+
+@dataclass(frozen=True)
+class WalkPlan:
+    """How samples walk to noise; the fields are the arguments of ``DensityRatioFlow.log_ratio``.
+
+    Raises:
+        InputError: If one of them cannot work.
+    """
+
+    solver: str = "midpoint"
+    n_steps: int = 40
+    divergence: str = "auto"
+    n_probes: int = 1
+
+    def __post_init__(self) -> None:
+        if self.solver not in SUM_METHODS:
+            near = nearest_name(self.solver, SUM_METHODS)
+            raise InputError(f"solver {self.solver!r} is unknown{near}")
+        if self.divergence not in ("auto", "exact", "hutchinson"):
+            raise InputError(f"divergence={self.divergence!r}; use 'auto', 'exact' or 'hutchinson'")
+        for name in ("n_steps", "n_probes"):
+            value = getattr(self, name)
+            if not isinstance(value, numbers.Integral) or value < 1:
+                raise InputError(f"{name}={value!r} must be a positive integer")
+
+    def probes(self, features: int) -> int:
+        """Return the number of probes, 0 for the exact divergence."""
+        exact = self.divergence == "exact"
+        auto_exact = self.divergence == "auto" and features <= LARGEST_AUTO_EXACT
+        return 0 if exact or auto_exact else self.n_probes
+
+
+class Scoring:
+    """One model, walking points in blocks that bound the memory.
+
+    Args:
+        flow: The model.
+        plan: How it was trained.
+        codes: Codes of the K conditions, (K, columns).
+        blur: Blur of the densities, at least the plan's floor.
+    """
+
+    def __init__(self, flow: TrainedFlow, plan: FlowPlan, codes: np.ndarray, blur: float) -> None:
+        self.net, self.path, self.device = flow.net.to(plan.device), plan.path, plan.device
+        self.codes = torch.from_numpy(codes).to(plan.device)
+        self.start = start_of_blur(plan.path, blur)
 
     def walk(
-        self,
-        points: Tensor,
-        guide: np.ndarray,
-        signs: Tensor | None,
-        knots: list[float],
-        solver: str,
+        self, points: Tensor, guide: np.ndarray, signs: Tensor | None, walk: WalkPlan
     ) -> Changes:
         """Walk points (batch, size) from data to noise.
 
@@ -38,9 +83,13 @@ class Scoring:
             points: Of order one, float32.
             guide: Codes of the condition that moves each point, (batch, columns).
             signs: Probes (batch, probes, size), or None for the exact divergence.
-            knots: Falling times of the paper.
-            solver: A name of the engine's.
+            walk: Solver and steps.
+
+        Returns:
+            Changes of the blurred log densities; with the prior at the ends they are the densities.
         """
+        knots = [self.start * t for t in times(walk.n_steps)]
+        points = self.start * points
         directions = points.shape[1] if signs is None else signs.shape[1]
         block = max(1, TANGENT_ROWS // max(directions, points.shape[1] // 32))
         parts = []
@@ -57,11 +106,12 @@ class Scoring:
                     points[rows].to(self.device),
                     knots,
                     guide=same.int().argmax(1) if known else None,
-                    solver=solver,
+                    solver=walk.solver,
                 )
             )
+        stretch = points.shape[1] * math.log(self.start)
         return Changes(
-            torch.cat([part.log_changes for part in parts]).cpu(),
+            torch.cat([part.log_changes for part in parts]).cpu() + stretch,
             torch.cat([part.noise for part in parts]).cpu(),
             sum(part.calls for part in parts),
         )

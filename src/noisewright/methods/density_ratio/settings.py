@@ -46,9 +46,13 @@ class Settings:
     """Probabilities of treatment in the enriched cluster."""
     strengths: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0)
     """Strengths of the push between batches."""
-    cell_hidden: tuple[int, ...] = (64, 64)
-    """Width of each block of the networks for cells."""
-    cell_steps: int = 400
+    cell_hidden: tuple[int, ...] = (128, 128)
+    """Width of each block of the networks for treated cells."""
+    cell_steps: int = 800
+    """Optimizer steps of each of their models."""
+    batch_hidden: tuple[int, ...] = (64, 64)
+    """Width of each block of the networks for batches of cells."""
+    batch_steps: int = 400
     """Optimizer steps of each of their models."""
     cell_sigma_min: float = 0.1
     """Blur of the cells, in units of the common scale."""
@@ -85,7 +89,9 @@ class Settings:
             pair_steps=400,
             shares=(0.5, 0.9),
             strengths=(0.0, 1.0),
-            cell_steps=200,
+            cell_hidden=(64, 64),
+            cell_steps=400,
+            batch_steps=200,
             folds=3,
         )
 
@@ -95,7 +101,16 @@ class Settings:
         Raises:
             InputError: If one cannot work.
         """
-        for name in ("samples", "queries", "steps", "n_steps", "pair_steps", "cell_steps"):
+        counts = (
+            "samples",
+            "queries",
+            "steps",
+            "n_steps",
+            "pair_steps",
+            "cell_steps",
+            "batch_steps",
+        )
+        for name in counts:
             if getattr(self, name) < 1:
                 raise InputError(f"--{name.replace('_', '-')} must be at least 1")
         if self.folds < 2:

@@ -162,8 +162,9 @@ def treatment_trial(
     """Score cells whose treatment was drawn by cluster, cross-fitted, by every method."""
     treated, odds = drawn_treatment(clusters, share, seed)
     label = treated.astype(int)
-    model = DensityRatioFlow(**flow, random_state=derive_seed(seed, "cells") % 2**31)
-    model.fit(points, label)
+    model = DensityRatioFlow(
+        **flow, blur="auto", random_state=derive_seed(seed, "cells") % 2**31
+    ).fit(points, label)
     assert model.folds_ is not None
     found = {
         "ode": model.log_ratio(points, 1, 0, along=label, n_steps=n_steps),
@@ -189,6 +190,7 @@ def treatment_trial(
         "treated": label,
         "scores": scores,
         "base_rate": float(moved.mean()),
+        "blur": float(model.blur_.mean()),
         "null_abs_mean": float(np.abs(found["ode"][null]).mean()),
         "share_small": float((np.abs(found["ode"]) <= LARGE).mean()),
         "checks": {k: v for k, v in checks.items() if k != "calibration"},
