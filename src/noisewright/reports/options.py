@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import random
 import tomllib
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from noisewright.parallel import available_cores, check_backend
+from noisewright.reports.command import call_tyro
 from noisewright.types import InputError, nearest_name
 
 __all__ = ["Options", "parse", "read_settings", "settings_text"]
@@ -253,17 +253,6 @@ def _checked_table(table: Mapping[str, Any], known: Mapping[str, Any], where: st
     return flags
 
 
-def _tyro(record: Any, **options: Any) -> Any:
-    """Call tyro and give Python's global random stream, from which it draws, back as it was."""
-    import tyro
-
-    before = random.getstate()
-    try:
-        return tyro.cli(record, **options)
-    finally:
-        random.setstate(before)
-
-
 def _help(room: str, settings: Any, description: str) -> typing.NoReturn:
     import tyro
 
@@ -278,7 +267,7 @@ def _help(room: str, settings: Any, description: str) -> typing.NoReturn:
             ),
         ],
     )
-    _tyro(both, args=["--help"], prog=f"noisewright run {room}", description=description)
+    call_tyro(both, args=["--help"], prog=f"noisewright run {room}", description=description)
     raise SystemExit(0)
 
 
@@ -316,14 +305,14 @@ def parse(
         run_table.pop("version", None)
     prog = f"noisewright run {room}"
     where = f"--config {config}"
-    file_options = _tyro(
+    file_options = call_tyro(
         Options, prog=prog, args=_checked_table(run_table, dict.fromkeys(KEPT), where)
     )
-    options, rest = _tyro(
+    options, rest = call_tyro(
         Options, prog=prog, args=args, default=file_options, return_unknown_args=True
     )
     default = settings.quick() if options.quick and hasattr(settings, "quick") else settings()
-    filed = _tyro(
+    filed = call_tyro(
         settings, prog=prog, args=_checked_table(room_table, theirs, where), default=default
     )
-    return _tyro(settings, prog=prog, args=rest, default=filed), options
+    return call_tyro(settings, prog=prog, args=rest, default=filed), options

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import random
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tyro
-
+from noisewright.reports.command import parse_command, say
 from noisewright.types import InputError
 
 __all__ = ["Command", "chosen_pair", "main", "number_or_auto"]
@@ -72,11 +69,7 @@ def main(args: list[str]) -> int:
         InputError: If the file, a column or a setting cannot work.
         SystemExit: With code 2 for flags that do not exist, 0 after ``--help``.
     """
-    stream = random.getstate()  # tyro draws from it
-    try:
-        command = tyro.cli(Command, args=args, prog="noisewright density_ratio")
-    finally:
-        random.setstate(stream)
+    command = parse_command(Command, args, "density_ratio")
     if command.out.suffix.lower() != ".h5ad":
         raise InputError(f"--out {command.out}: give the name of an .h5ad file")
 
@@ -84,7 +77,7 @@ def main(args: list[str]) -> int:
     from noisewright.methods.density_ratio.cells import CellStateRatio
 
     cells = read_cells(command.h5ad)
-    _say(describe_cells(cells, str(command.h5ad)))
+    say(describe_cells(cells, str(command.h5ad)))
     try:
         a, b = chosen_pair(cells, command.condition, command.numerator, command.denominator)
         model = CellStateRatio(
@@ -104,16 +97,14 @@ def main(args: list[str]) -> int:
         if command.groupby is not None and command.groupby not in cells.obs:
             raise KeyError(f"obs has no {command.groupby!r}")
         r = model.fit().score(a, b, command.key, n_steps=command.n_steps)
-        _say(
-            f"log p({a}) / p({b}), nats: mean {r.mean():+.3f}, from {r.min():.2f} to {r.max():.2f}"
-        )
+        say(f"log p({a}) / p({b}), nats: mean {r.mean():+.3f}, from {r.min():.2f} to {r.max():.2f}")
         if command.groupby is not None:
             effect = model.treatment_effect(a, b, command.groupby, command.sample)
-            _say(effect.to_string(float_format=lambda value: f"{value:.3f}"))
+            say(effect.to_string(float_format=lambda value: f"{value:.3f}"))
     except (KeyError, TypeError) as error:
         raise InputError(str(error.args[0])) from error
     _write(cells, command.out)
-    _say(str(command.out))
+    say(str(command.out))
     return 0
 
 
@@ -171,7 +162,3 @@ def _write(cells: Any, path: Path) -> None:
             warnings.simplefilter("ignore")  # on what the file held before
             cells.write_h5ad(part)
         os.replace(part, path)
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")

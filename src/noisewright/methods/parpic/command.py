@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import tyro
 
+from noisewright.reports.command import parse_command, say
 from noisewright.types import InputError
 
 __all__ = ["Command", "count_or_auto", "labels_text", "main"]
@@ -53,7 +53,7 @@ def main(args: list[str]) -> int:
         InputError: If the file or a setting cannot work.
         SystemExit: With code 2 for flags that do not exist, 0 after ``--help``.
     """
-    command = tyro.cli(Command, args=args, prog="noisewright parpic")
+    command = parse_command(Command, args, "parpic")
     clusters = count_or_auto(command.clusters, "clusters")
     time = count_or_auto(command.time, "time")
     if command.out.is_dir():
@@ -64,7 +64,7 @@ def main(args: list[str]) -> int:
     from noisewright.storage import write_atomic
 
     graph = read_graph(command.edges)
-    _say(graph.describe())
+    say(graph.describe())
     model = ParPIC(
         clusters,
         gamma=command.gamma,
@@ -76,11 +76,11 @@ def main(args: list[str]) -> int:
         warnings.simplefilter("always")
         model.fit(graph.adjacency)
     for warning in caught:
-        _say(f"note: {warning.message}")
+        say(f"note: {warning.message}")
     write_atomic(command.out, labels_text(graph.names, model.labels_))
     sizes = np.bincount(model.labels_[model.labels_ >= 0])
-    _say(f"{model.n_clusters_} groups of {_listed(sizes)} vertices, {model.diffusion_time_} steps")
-    _say(str(command.out))
+    say(f"{model.n_clusters_} groups of {_listed(sizes)} vertices, {model.diffusion_time_} steps")
+    say(str(command.out))
     return 0
 
 
@@ -118,7 +118,3 @@ def labels_text(names: Sequence[Any] | np.ndarray, labels: np.ndarray) -> str:
 def _listed(sizes: np.ndarray) -> str:
     shown = ", ".join(map(str, sizes[:8]))
     return f"{shown} ... {sizes[-1]}" if len(sizes) > 8 else shown
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import tyro
 
+from noisewright.reports.command import parse_command
 from noisewright.types import InputError
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def main(args: list[str]) -> int:
         InputError: If the folder or a setting cannot work.
         SystemExit: With code 2 for flags that do not exist, 0 after ``--help``.
     """
-    command = tyro.cli(Command, args=args, prog="noisewright spectrum")
+    command = parse_command(Command, args, "spectrum")
     found, dropped = measure(command)
     if command.csv == "-":
         sys.stdout.write(csv_text(found))
