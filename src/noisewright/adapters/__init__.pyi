@@ -1,3 +1,12 @@
+from .dit import DiTFamily as DiTFamily
+from .dit import TokenGrid as TokenGrid
+from .dit import dit_family as dit_family
+from .dit_attachment import Attachment as Attachment
+from .dit_attachment import refuse_conflicts as refuse_conflicts
+from .dit_calls import CallPlace as CallPlace
+from .dit_calls import CallTracker as CallTracker
+from .editors import EDITORS as EDITORS
+from .editors import size_arguments as size_arguments
 from .models import DiffusersNet as DiffusersNet
 from .models import diffusers_denoiser as diffusers_denoiser
 from .models import wrap_unet as wrap_unet
