@@ -6,6 +6,7 @@ Discrete corruption and bridges arrive with the rooms that need them, as ``discr
 
 from noisewright.paths.coupling import couple, independent_coupling, transport_coupling
 from noisewright.paths.denoiser import Clock, DataPredictor, Denoiser
+from noisewright.paths.derived_schedules import TableSchedule, VariancePreserving
 from noisewright.paths.gaussian import GaussianPath, Levels, expand_to
 from noisewright.paths.phase_space import (
     KineticPath,
@@ -22,8 +23,6 @@ from noisewright.paths.schedule import (
     Schedule,
     ShiftedCosineSchedule,
     SigmoidSchedule,
-    TableSchedule,
-    VariancePreserving,
     precise,
     schedule_from_dict,
 )
