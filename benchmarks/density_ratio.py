@@ -11,7 +11,6 @@ squared error each reaches. The last holds slopes against samples and features, 
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -80,8 +79,6 @@ def whole(quick: bool) -> list[Row]:
                 found[name] = baselines.sample_log_ratio(name, over, under, case.queries, 0)  # noqa: B023 - called in this turn
 
             contenders[name] = peer
-        if importlib.util.find_spec("meld") is not None:
-            contenders["meld"] = lambda c=case, f=found: f.__setitem__("meld", _meld(c))
         times = interleaved(contenders, rounds=1 if quick else 3)
         what = f"{SAMPLES} samples, {size} features"
         rows += [
@@ -105,17 +102,6 @@ def whole(quick: bool) -> list[Row]:
                 )
             )
     return rows
-
-
-def _meld(case: Any) -> np.ndarray:
-    """Return MELD's log ratio of densities at the queries, which join its graph."""
-    import meld
-
-    rows = np.concatenate([case.X, case.queries])
-    labels = np.r_[case.y, np.full(len(case.queries), -1)]
-    density = meld.MELD(verbose=0).fit_transform(rows, labels)
-    tail = density.to_numpy()[-len(case.queries) :, -2:]
-    return np.log(np.maximum(tail[:, 1], 1e-12)) - np.log(np.maximum(tail[:, 0], 1e-12))
 
 
 def scaling(quick: bool) -> list[Row]:
@@ -149,4 +135,9 @@ def measure(quick: bool) -> list[Row]:
 
 
 if __name__ == "__main__":
-    main("density_ratio", measure, title="Density ratios", packages=("densratio", "scikit-learn"))
+    main(
+        "density_ratio",
+        measure,
+        title="Density ratios",
+        packages=("densratio", "meld", "scikit-learn"),
+    )

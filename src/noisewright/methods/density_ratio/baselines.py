@@ -9,6 +9,7 @@ name          method
 ``knn``       log odds among the k nearest neighbours, k chosen by held-out log loss
 ``rulsif``    least-squares kernels by ``densratio`` with alpha = 0, its own choice of widths
 ``kde``       two Gaussian kernel density estimates, Scott's rule
+``meld``      labels smoothed along a graph of all points by ``meld`` (Burkhardt et al. 2021)
 ============  ==================================================================================
 
 Classifiers give log odds, from which the log odds of the group sizes are taken off. The naive
@@ -18,6 +19,7 @@ difference needs the trained flow, the others see the same samples as the flow.
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -38,8 +40,11 @@ Method = Callable[[np.ndarray, np.ndarray, np.ndarray, int], np.ndarray]
 
 NEIGHBOURS = (10, 30, 100, 300, 1000)
 HELD_OUT = 0.2
-RULSIF_SAMPLES = 2000
-"""densratio's kernels are chosen on at most this many samples a group: its cost grows with them."""
+PACKAGES = {"rulsif": "densratio", "meld": "meld"}
+"""What a baseline needs beyond the library's own dependencies."""
+
+MOST_SAMPLES = 2000
+"""densratio and MELD see at most this many samples a group: their cost grows fast with them."""
 
 
 def naive_log_ratio(
@@ -68,13 +73,14 @@ def sample_log_ratio(
     if method not in METHODS:
         raise InputError(f"no baseline {method!r}{nearest_name(method, METHODS)}")
     if method not in available_methods():
-        raise InputError(f"{method!r} needs the package 'densratio'; pip install densratio")
+        package = PACKAGES[method]
+        raise InputError(f"{method!r} needs the package {package!r}; pip install {package}")
     return METHODS[method](over, under, queries, seed)
 
 
 def available_methods() -> tuple[str, ...]:
     """Return the baselines whose packages are installed."""
-    absent = () if importlib.util.find_spec("densratio") else ("rulsif",)
+    absent = {name for name, package in PACKAGES.items() if not importlib.util.find_spec(package)}
     return tuple(name for name in METHODS if name not in absent)
 
 
@@ -146,8 +152,7 @@ def _least_squares(
 ) -> np.ndarray:
     from densratio import densratio
 
-    rng = np.random.default_rng(derive_seed(seed, "rulsif"))
-    few = [rng.permutation(group)[:RULSIF_SAMPLES] for group in (over, under)]
+    few = _few(over, under, seed)
     state = np.random.get_state()  # noqa: NPY002 - densratio draws from the global stream
     try:
         np.random.seed(seed % 2**32)  # noqa: NPY002
@@ -157,6 +162,31 @@ def _least_squares(
         np.random.set_state(state)  # noqa: NPY002
     # Least squares may give zero or less; nothing below half a sample's share can be told apart.
     return np.log(np.maximum(ratio, 0.5 / len(under)))
+
+
+def _smoothed_labels(
+    over: np.ndarray, under: np.ndarray, queries: np.ndarray, seed: int
+) -> np.ndarray:
+    """Return the log ratio of MELD's densities; the queries join the graph without a label.
+
+    Not the same to the last digit each time: its filter rests on an eigenvalue that scipy
+    approximates from a start of its own.
+    """
+    from meld import MELD
+
+    few = _few(over, under, seed)
+    labels = np.repeat(["over", "under", "query"], [*map(len, few), len(queries)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # numpy's and scipy's, on how its libraries call them
+        smoothed = MELD(verbose=0).fit_transform(np.concatenate([*few, queries]), labels)
+    density = smoothed[["over", "under"]].to_numpy()[-len(queries) :]
+    # The smoothing of labels may ring a little below zero; no density is.
+    return np.log(np.maximum(density, density[density > 0].min())) @ [1.0, -1.0]
+
+
+def _few(over: np.ndarray, under: np.ndarray, seed: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(derive_seed(seed, "few"))
+    return [rng.permutation(group)[:MOST_SAMPLES] for group in (over, under)]
 
 
 def _kernels(over: np.ndarray, under: np.ndarray, queries: np.ndarray, seed: int) -> np.ndarray:
@@ -170,4 +200,5 @@ METHODS: dict[str, Method] = {
     "knn": _neighbours,
     "rulsif": _least_squares,
     "kde": _kernels,
+    "meld": _smoothed_labels,
 }

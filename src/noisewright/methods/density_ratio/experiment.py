@@ -15,6 +15,7 @@ import numpy as np
 from noisewright.data.cells import pbmc68k_reduced
 from noisewright.data.sources import NotAtHandError
 from noisewright.methods.density_ratio import pictures, trials
+from noisewright.methods.density_ratio.baselines import MOST_SAMPLES
 from noisewright.methods.density_ratio.cases import exact_errors
 from noisewright.methods.density_ratio.own_cells import score_own_cells
 from noisewright.methods.density_ratio.settings import Settings
@@ -80,7 +81,8 @@ def _gaussians(settings: Settings, run: Run) -> Records:
             run.record(f"norm.{head}.mean_exp_r", record["normalised"], seed=seed)
     run.data_note(
         f"Gaussians: {settings.samples} training samples in two unit Gaussians, "
-        f"{settings.queries} test points, half from either; drawn anew for each seed."
+        f"{settings.queries} test points, half from either; drawn anew for each seed. densratio "
+        f"and MELD, where installed, see at most {MOST_SAMPLES} samples a group."
     )
     return found
 

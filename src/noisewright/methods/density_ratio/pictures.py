@@ -33,6 +33,7 @@ NAMES = {
     "knn": "neighbours",
     "rulsif": "densratio",
     "kde": "kernel density",
+    "meld": "MELD",
 }
 
 DIVERGING = LinearSegmentedColormap.from_list(

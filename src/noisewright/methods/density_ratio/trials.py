@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 TIMINGS = 3
-CELL_METHODS = ("knn", "logreg")
+CELL_METHODS = ("knn", "logreg", "meld")
 LARGE = 1.5
 
 
@@ -170,7 +170,7 @@ def treatment_trial(
         "ode": model.log_ratio(points, 1, 0, along=label, n_steps=n_steps),
         "naive": naive_log_ratio(model, points, 1, 0, n_steps=n_steps),
     }
-    for method in CELL_METHODS:
+    for method in (name for name in CELL_METHODS if name in available_methods()):
         found[method] = cross_fitted(method, points, treated, model.folds_, seed)
     moved = np.isin(clusters, ["1", "2"])
     up = clusters[moved] == "1"
