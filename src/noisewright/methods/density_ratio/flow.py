@@ -10,7 +10,6 @@ module are noise times, but for :class:`LearnedFields`, which speaks the paper's
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,7 +25,7 @@ from noisewright.methods.density_ratio.schedule import noise_time
 from noisewright.nets import BranchedMLP
 from noisewright.paths import GaussianPath
 from noisewright.random import StepDraws, derive_seed, isolated
-from noisewright.training import Average, fit
+from noisewright.training import Average, fit, train_to_best
 from noisewright.types import InputError
 
 __all__ = ["LearnedFields", "TrainedFlow", "VelocityHead", "build_net", "train_flow"]
@@ -121,19 +120,11 @@ def train_flow(
         average=average,
         device=plan.device,
     )
-    best, best_step, waited = None, plan.steps, 0
-    every = max(1, plan.steps // CHECKS)
-    for done in training:
-        if probe is None or (done.step % every and done.step != plan.steps):
-            continue
-        if probe.improves(average):
-            best, best_step, waited = copy.deepcopy(average.state_dict()), done.step, 0
-        elif (waited := waited + 1) >= plan.patience:
-            break
-    if best is not None:
-        average.load_state_dict(best)
-    loss = None if probe is None else probe.best
-    return TrainedFlow(average.averaged(), best_step, loss)  # pyright: ignore[reportArgumentType] - a copy of net
+    if probe is None:
+        training.finish()
+        return TrainedFlow(average.averaged(), plan.steps, None)  # pyright: ignore[reportArgumentType] - a copy of net
+    best = train_to_best(training, probe.loss, looks=CHECKS, patience=plan.patience)
+    return TrainedFlow(net, best.step, best.score)
 
 
 def build_net(size: int, classes: Sequence[int], plan: FlowPlan, seed: int) -> BranchedMLP:
@@ -167,20 +158,12 @@ class _HeldOut:
         self.rows = {name: value[:HELD_OUT_ROWS].to(plan.device) for name, value in rows.items()}
         self.plan = replace(plan, label_dropout=0.0)
         self.seed = derive_seed(seed, "held-out noise")
-        self.best = float("inf")
 
-    def improves(self, average: Average) -> bool:
-        """Look at the averaged weights; return whether they are the best so far."""
+    def loss(self, net: nn.Module) -> float:
+        """Return the mean loss."""
         count = len(self.rows["data"])
         draws = StepDraws(self.seed, 0, count, slice(None), self.plan.device)
-        with torch.no_grad(), average.applied() as net:
-            training = net.training
-            net.eval()
-            loss = float(flow_matching_loss(net, self.rows, draws, plan=self.plan).mean())
-            net.train(training)
-        better = loss < self.best
-        self.best = min(self.best, loss)
-        return better
+        return float(flow_matching_loss(net, self.rows, draws, plan=self.plan).mean())
 
 
 class LearnedFields:
