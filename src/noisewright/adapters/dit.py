@@ -73,7 +73,7 @@ class DiTFamily(ABC):
     processor: type
     embedder: str
 
-    def blocks(self, transformer: Any) -> list[nn.Module]:
+    def blocks(self, transformer: Any) -> list[Any]:
         """Return the blocks in the order in which they run."""
         return list(transformer.transformer_blocks)
 
@@ -145,7 +145,7 @@ class FluxDiT(DiTFamily):
     processor = diffusers.models.transformers.transformer_flux.FluxAttnProcessor
     embedder = "x_embedder"
 
-    def blocks(self, transformer: Any) -> list[nn.Module]:
+    def blocks(self, transformer: Any) -> list[Any]:
         """Return double-stream blocks, then single-stream ones."""
         return [*transformer.transformer_blocks, *transformer.single_transformer_blocks]
 
@@ -188,7 +188,7 @@ class FluxDiT(DiTFamily):
         shape = (-1, attention.head_dim)
         key = attention.norm_k(attention.to_k(inside).unflatten(-1, shape))
         value = attention.to_v(inside).unflatten(-1, shape)
-        turn = diffusers.models.embeddings.apply_rotary_emb
+        turn: Any = diffusers.models.embeddings.apply_rotary_emb
         return turn(key, rotary, sequence_dim=1), value
 
     @contextmanager
@@ -254,7 +254,7 @@ class QwenDiT(DiTFamily):
         if attention.norm_k is not None:
             key = attention.norm_k(key)
         value = attention.to_v(inside).unflatten(-1, shape)
-        module = diffusers.models.transformers.transformer_qwenimage
+        module: Any = diffusers.models.transformers.transformer_qwenimage
         return module.apply_rotary_emb_qwen(key, rotary, use_real=False), value
 
     @contextmanager

@@ -42,14 +42,14 @@ def picture_size(image: Any) -> tuple[int, int]:
     Raises:
         InputError: If it is no picture.
     """
-    first = image[0] if isinstance(image, (list, tuple)) and len(image) else image
+    first: Any = image[0] if isinstance(image, (list, tuple)) and len(image) else image
     if isinstance(first, Image.Image):
         return first.height, first.width
-    shape = getattr(first, "shape", ())
+    shape = list(getattr(first, "shape", ()))
     if isinstance(first, torch.Tensor) and len(shape) in (3, 4):
-        return int(shape[-2]), int(shape[-1])
+        return shape[-2], shape[-1]
     if len(shape) in (3, 4) and shape[-1] in (1, 3, 4):  # numpy, channels last
-        return int(shape[-3]), int(shape[-2])
+        return shape[-3], shape[-2]
     raise InputError(f"image is a {type(image).__name__}; give a PIL image, array, tensor or list")
 
 

@@ -21,9 +21,10 @@ __all__ = ["FluxJointAttention", "JointAttention", "KeyValueHook", "QwenJointAtt
 KeyValueHook = Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]]
 """``hook(layer, key, value)`` returns keys and values, (batch, tokens, heads, width of a head)."""
 
-_attend = diffusers.models.attention_dispatch.dispatch_attention_fn
-_turn_flux = diffusers.models.embeddings.apply_rotary_emb
-_turn_qwen = diffusers.models.transformers.transformer_qwenimage.apply_rotary_emb_qwen
+# Annotated as Any: theirs say that a tensor may come back as a pair.
+_attend: Any = diffusers.models.attention_dispatch.dispatch_attention_fn
+_turn_flux: Any = diffusers.models.embeddings.apply_rotary_emb
+_turn_qwen: Any = diffusers.models.transformers.transformer_qwenimage.apply_rotary_emb_qwen
 
 Streams = tuple[Float[Tensor, "batch image width"], Float[Tensor, "batch text width"]]
 
