@@ -111,7 +111,7 @@ def _cache_dit(pipe: Any, threshold: float) -> Iterator[Callable[[], None]]:
     import cache_dit
 
     before = logging.root.manager.disable
-    logging.disable(logging.INFO)
+    logging.disable(logging.WARNING)  # it tells of every pipeline that it touches
     try:
         cache_dit.enable_cache(
             pipe,

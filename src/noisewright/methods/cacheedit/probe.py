@@ -55,8 +55,9 @@ def emergence(editor: SmallEditor, talk: Conversation) -> dict[str, Any]:
         watch = _Latents()
         handle.reset()  # rounds are compared here, not by the handle
         handle.begin_round()
-        arguments = talk.asked(editor, round, slice(None)) | {"callback_on_step_end": watch}
+        arguments: dict[str, Any] = talk.asked(editor, round, slice(None))
         area = arguments["height"] * arguments["width"]
+        arguments["callback_on_step_end"] = watch
         image = pipe(image, **arguments, latents=noise, max_area=area, _auto_resize=False).images
         handle.end_round()
         assert handle.previous is not None

@@ -61,19 +61,19 @@ class Settings:
 
     @classmethod
     def quick(cls) -> Settings:
-        """Return a look of about a minute: a narrower editor, fewer pictures and rounds."""
+        """Return a look of about a minute: less training, fewer pictures, no other caches."""
         return cls(
-            rounds=4,
-            pictures=6,
-            heads=2,
-            train_steps=250,
-            pairs=3000,
+            rounds=3,
+            pictures=4,
+            train_steps=300,
+            pairs=4000,
             validation=4,
+            baselines=False,
             counted=1,
             speed_side=24,
             speed_text=72,
             speed_blocks=(1, 2),
-            speed_shares=(0.1, 0.5, 1.0),
+            speed_shares=(0.1, 1.0),
         )
 
     def checked(self) -> Settings:
