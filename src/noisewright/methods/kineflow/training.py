@@ -1,0 +1,169 @@
+"""Training of a flow: the head in closed form, then the field, best weights by held-out score."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from noisewright.methods.kineflow.flow import KineFlow
+from noisewright.methods.kineflow.head import RidgeHead, fit_head
+from noisewright.methods.kineflow.scaling import Layout, scaled
+from noisewright.methods.kineflow.windows import Table, Windows
+from noisewright.metrics import crps_ensemble
+from noisewright.random import StepDraws, derive_seed
+from noisewright.training import Average, fit
+
+__all__ = ["FlowPlan", "TrainedFlow", "linear_head", "train_flow"]
+
+HEAD_WINDOWS = 4000
+"""Windows that the linear head is fitted on, at most; evenly spread."""
+
+HELD_WINDOWS = 64
+"""Held-out windows that decide which weights are kept, at most; evenly spread."""
+
+
+@dataclass(frozen=True)
+class FlowPlan:
+    """How a flow is trained."""
+
+    steps: int
+    batch: int = 40
+    rate: float = 1e-3
+    weight_decay: float = 1e-2
+    warmup: int = 50
+    ema: float = 0.995
+    looks: int = 6
+    look_samples: int = 20
+    look_steps: int = 6
+    device: str = "cpu"
+
+
+@dataclass(frozen=True)
+class TrainedFlow:
+    """A trained model and how it went.
+
+    Attributes:
+        model: With averaged weights, in evaluation mode.
+        losses: Per step.
+        held_out: (step, score) of each look at the held-out windows.
+        floored: Whether the residual covariance was singular and got a floor.
+    """
+
+    model: KineFlow
+    losses: list[float]
+    held_out: list[tuple[int, float]]
+    floored: bool
+
+
+def _spread_out(starts: Tensor, count: int) -> Tensor:
+    """Return at most ``count`` of the starts, evenly spread."""
+    if len(starts) <= count:
+        return starts
+    return starts[torch.linspace(0, len(starts) - 1, count).round().long()]
+
+
+def linear_head(
+    train: Table, starts: Tensor, held: Table | None, held_starts: Tensor | None, layout: Layout
+) -> RidgeHead:
+    """Fit the linear head on windows of a table; the penalty is chosen on held-out windows."""
+
+    def rows(table: Table, chosen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        windows = table.windows(chosen, layout.context, layout.horizon)
+        inputs = scaled(windows, layout)
+        assert inputs.target is not None
+        return inputs.linear, inputs.target - inputs.last, inputs.spread[:, 0]
+
+    probe = None
+    if held is not None and held_starts is not None and len(held_starts):
+        probe = rows(held, _spread_out(held_starts, 500))
+    return fit_head(rows(train, _spread_out(starts, HEAD_WINDOWS)), probe)
+
+
+def train_flow(
+    model: KineFlow,
+    train: Table,
+    starts: Tensor,
+    plan: FlowPlan,
+    seed: int,
+    *,
+    held: Windows | None = None,
+    watch: object = None,
+) -> TrainedFlow:
+    """Train a model whose head is set, in place.
+
+    Args:
+        model: Gets the best averaged weights.
+        train: What it learns from.
+        starts: First rows of the training windows.
+        plan: Steps and rates.
+        seed: Of the order of windows, noise and dropout.
+        held: Windows that choose among the looks; None keeps the last weights.
+        watch: Called with each finished step, if given.
+    """
+    length = model.layout.context, model.layout.horizon
+
+    def loss(module: KineFlow, batch: Tensor, draws: StepDraws) -> Tensor:
+        windows = train.windows(batch.cpu(), *length).to(plan.device)
+        return module.loss(windows, draws)
+
+    average = Average(model, plan.ema)
+    training = fit(
+        model,
+        starts,
+        loss,
+        steps=plan.steps,
+        batch=min(plan.batch, len(starts)),
+        seed=derive_seed(seed, "train"),
+        rate=plan.rate,
+        warmup=min(plan.warmup, plan.steps // 4),
+        optimizer=partial(torch.optim.AdamW, weight_decay=plan.weight_decay, fused=True),
+        average=average,
+        device=plan.device,
+    )
+    every = max(1, plan.steps // plan.looks)
+    best, best_score, seen = None, float("inf"), []
+    if held is not None:  # the start is the linear forecast with Gaussian errors
+        best, best_score = (
+            copy.deepcopy(average.state_dict()),
+            held_out_score(average, held, plan, seed),
+        )
+        seen.append((0, best_score))
+    for done in training:
+        if callable(watch):
+            watch(done)
+        if held is None or not (done.step % every == 0 or done.step == plan.steps):
+            continue
+        score = held_out_score(average, held, plan, seed)
+        seen.append((done.step, score))
+        if score < best_score:
+            best, best_score = copy.deepcopy(average.state_dict()), score
+    if best is not None:
+        average.load_state_dict(best)
+    with average.applied():
+        weights = {name: value.clone() for name, value in model.state_dict().items()}
+    model.load_state_dict(weights)
+    return TrainedFlow(model.eval(), training.losses, seen, floored=False)
+
+
+def held_out_score(average: Average, held: Windows, plan: FlowPlan, seed: int) -> float:
+    """Return the mean score of few samples on held-out windows, always with the same draws."""
+    with average.applied() as module:
+        assert isinstance(module, KineFlow)
+        training = module.training
+        module.eval()
+        samples = module.sample(
+            held.to(plan.device),
+            plan.look_samples,
+            order=1 if module.kappa is None else 2,
+            steps=plan.look_steps,
+            seed=derive_seed(seed, "held out"),
+            antithetic=True,
+        )
+        module.train(training)
+    truth = np.asarray(held.target)
+    return float(crps_ensemble(samples.cpu().numpy(), truth, axis=1, antithetic=True).mean())
