@@ -140,6 +140,7 @@ TINY = Settings(
     cell_steps=3,
     batch_hidden=(8,),
     batch_steps=3,
+    batch_n_steps=2,
     folds=2,
 )
 

@@ -156,7 +156,7 @@ class CellStateRatio:
         excess = matrix[:, 0] - matrix[:, -1] - parts
         return pd.Series(excess, index=self.adata.obs.index, name="synergy")
 
-    def batch_score(self, groupby: str | None = None) -> pd.DataFrame:
+    def batch_score(self, groupby: str | None = None, **walk: Any) -> pd.DataFrame:
         """Return how far each batch is from all cells of its type: mean log ratio, 0 if corrected.
 
         r = log p(x | type, batch) - log p(x | type); its mean over the batch's cells estimates a
@@ -164,6 +164,7 @@ class CellStateRatio:
 
         Args:
             groupby: Further column to group by; None means the cell type, if there is one.
+            walk: Settings of :meth:`DensityRatioFlow.log_ratio_matrix`.
 
         Returns:
             One row per group and batch: ``score``, ``std_error``, ``n``.
@@ -180,7 +181,9 @@ class CellStateRatio:
         for (batch, kind), place in pairs.groupby(["batch", "kind"]).indices.items():  # pyright: ignore[reportGeneralTypeIssues] - two keys
             given = {} if self.cell_type_key is None else {self.cell_type_key: kind}
             matrix = self.flow.log_ratio_matrix(
-                self.points[place], [{**given, self.batch_key: batch}, given or "unconditional"]
+                self.points[place],
+                [{**given, self.batch_key: batch}, given or "unconditional"],
+                **walk,
             )
             r[place] = matrix[:, 0] - matrix[:, 1]
         self.batch_ratio = r

@@ -106,15 +106,16 @@ def _pairs_and_scale(settings: Settings, run: Run) -> None:
         }
         for seed in run.seeds
     ]
-    *pairs, scale = run.stages("single", trials.single_trial, [*tasks, {"kind": "scale"}])
+    scale = {"kind": "scale", "counts": settings.scale_counts, "large": settings.scale_large}
+    *pairs, scaled = run.stages("single", trials.single_trial, [*tasks, scale])
     for seed, record in zip(run.seeds, pairs, strict=True):
         run.record("mi.estimate", record["estimate"], seed=seed)
         run.record("mi.error", abs(record["estimate"] - settings.pair_nats), seed=seed)
         run.record("mi.std_error", record["std_error"], seed=seed)
     run.record("mi.true", settings.pair_nats)
-    counts, seconds = zip(*((int(n), v) for n, v in scale["seconds"].items()), strict=True)
+    counts, seconds = zip(*((int(n), v) for n, v in scaled["seconds"].items()), strict=True)
     run.record("scale.exponent", float(np.polyfit(np.log(counts), np.log(seconds), 1)[0]))
-    run.record("scale.peak_mb", scale["peak_mb"])
+    run.record("scale.peak_mb", scaled["peak_mb"])
 
 
 def _exactness(run: Run, gaussians: Records) -> None:
@@ -181,6 +182,7 @@ def _batches(settings: Settings, run: Run, points: np.ndarray, clusters: np.ndar
             "flow": settings.cell_flow(
                 run.device, hidden=tuple(settings.batch_hidden), steps=settings.batch_steps
             ),
+            "n_steps": settings.batch_n_steps,
             "seed": seed,
         }
         for strength, corrected in cases

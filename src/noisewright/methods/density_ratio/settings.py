@@ -42,6 +42,10 @@ class Settings:
     """Their mutual information."""
     pair_steps: int = 2000
     """Optimizer steps there."""
+    scale_counts: tuple[int, ...] = (500, 1000, 2000, 4000)
+    """Numbers of samples of ten features whose scoring is timed."""
+    scale_large: int = 10_000
+    """Samples of 512 features whose scoring shows the peak of memory."""
     shares: tuple[float, ...] = (0.5, 0.7, 0.9, 1.0)
     """Probabilities of treatment in the enriched cluster."""
     strengths: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0)
@@ -54,6 +58,8 @@ class Settings:
     """Width of each block of the networks for batches of cells."""
     batch_steps: int = 400
     """Optimizer steps of each of their models."""
+    batch_n_steps: int = 40
+    """Steps of the solver there."""
     cell_sigma_min: float = 0.1
     """Blur of the cells, in units of the common scale."""
     cell_dims: int = 10

@@ -213,6 +213,7 @@ def batch_trial(
     strength: float,
     corrected: bool,
     flow: dict[str, Any],
+    n_steps: int,
     seed: int,
 ) -> dict[str, Any]:
     """Return the batch score of cells of which one half was pushed."""
@@ -236,7 +237,7 @@ def batch_trial(
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "condition .* has only", UserWarning)
         model.fit()
-    table = model.batch_score()
+    table = model.batch_score(n_steps=n_steps)
     return {
         "score": float(model.batch_ratio.mean()),
         "std_error": float(stats.sem(model.batch_ratio)),
@@ -247,16 +248,16 @@ def batch_trial(
     }
 
 
-def scale_trial() -> dict[str, Any]:
+def scale_trial(*, counts: tuple[int, ...], large: int) -> dict[str, Any]:
     """Return seconds against the number of samples, and the peak memory with many features."""
-    small = footprint(10, 4, (500, 1000, 2000, 4000))
-    large = footprint(512, 1, (10_000,))
+    small = footprint(10, 4, counts)
+    wide = footprint(512, 1, (large,))
     return {
         "seconds": {count: row["seconds"] for count, row in small.items()},
-        "peak_mb": large["10000"]["peak_mb"],
+        "peak_mb": wide[str(large)]["peak_mb"],
     }
 
 
 def single_trial(stage: Any, *, kind: str, **inputs: Any) -> dict[str, Any]:
     """Do what there is only one of: ``"pairs"`` or ``"scale"``; together they fill two cores."""
-    return mutual_trial(**inputs) if kind == "pairs" else scale_trial()
+    return mutual_trial(**inputs) if kind == "pairs" else scale_trial(**inputs)
