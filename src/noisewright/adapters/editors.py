@@ -15,7 +15,14 @@ from PIL import Image
 from noisewright.adapters.requirement import diffusers
 from noisewright.types import InputError
 
-__all__ = ["EDITORS", "picture_size", "refuse_other_pipelines", "size_arguments", "token_counts"]
+__all__ = [
+    "EDITORS",
+    "at_size",
+    "picture_size",
+    "refuse_other_pipelines",
+    "size_arguments",
+    "token_counts",
+]
 
 EDITORS: tuple[type, ...] = (
     diffusers.FluxKontextPipeline,
@@ -92,6 +99,20 @@ def size_arguments(
         "max_area": height * width,
         "_auto_resize": False,
     }
+
+
+def at_size(pipe: Any, image: Any, sizes: dict[str, Any]) -> Any:
+    """Return a picture at the size of the rounds, where the pipeline would leave it as it is.
+
+    Args:
+        pipe: One of :data:`EDITORS`.
+        image: As the pipeline takes it.
+        sizes: From :func:`size_arguments`.
+    """
+    size = (sizes["height"], sizes["width"])
+    if "max_area" not in sizes or picture_size(image) == size:
+        return image
+    return pipe.image_processor.resize(image, *size)
 
 
 def _megapixel(tall: int, wide: int) -> tuple[int, int]:

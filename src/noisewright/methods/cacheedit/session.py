@@ -16,7 +16,7 @@ from torch import Tensor
 
 from noisewright.adapters.dit import dit_family
 from noisewright.adapters.editors import (
-    picture_size,
+    at_size,
     refuse_other_pipelines,
     size_arguments,
     token_counts,
@@ -165,7 +165,7 @@ class CacheEditSession:
         finished = False
         try:
             output = self.pipe(
-                image=_resized(self.pipe, image, sizes),
+                image=at_size(self.pipe, image, sizes),
                 **({} if prompt is None else {"prompt": prompt}),
                 **arguments | sizes,
                 generator=torch.Generator("cpu").manual_seed(self.seed),
@@ -202,6 +202,20 @@ class CacheEditSession:
                 f"threshold={self.config.threshold}; {lesson}",
                 stacklevel=4,
             )
+
+    def planned_size(self, image: Any, arguments: dict[str, Any]) -> tuple[int, int]:
+        """Return height and width that rounds about a picture would have.
+
+        Args:
+            image: The first picture.
+            arguments: What :meth:`edit` would be given; ``height`` and ``width`` count.
+
+        Raises:
+            InputError: If the size cannot work.
+        """
+        asked = {k: arguments[k] for k in ("height", "width") if arguments.get(k) is not None}
+        sizes = size_arguments(self.pipe, image, **asked)
+        return sizes["height"], sizes["width"]
 
     def _sizes(self, image: Any, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of the size: as asked for, as before, or as the picture has it."""
@@ -283,14 +297,6 @@ class CacheEditSession:
                 'mode="hidden", a larger cache_interval, cache_dtype=torch.float8_e4m3fn or '
                 'cache_device="cpu"'
             )
-
-
-def _resized(pipe: Any, image: Any, sizes: dict[str, Any]) -> Any:
-    """Return the picture at the size of the rounds, where the pipeline would leave it as it is."""
-    size = (sizes["height"], sizes["width"])
-    if "max_area" not in sizes or picture_size(image) == size:
-        return image
-    return pipe.image_processor.resize(image, *size)
 
 
 def _free_bytes(devices: tuple[torch.device, ...]) -> int | None:
