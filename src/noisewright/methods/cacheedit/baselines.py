@@ -142,7 +142,5 @@ def magnitude_ratios(pipe: Any, walk: Callable[[], object], *, steps: int) -> li
     with cached(pipe, "mag", 0.0, steps=steps) as renew, contextlib.redirect_stdout(printed):
         renew()
         walk()
-    line = next(row for row in printed.getvalue().splitlines() if row.startswith("["))
-    if line.startswith("[MagCache]"):
-        line = next(row for row in printed.getvalue().splitlines() if row.startswith(("[0", "[1")))
-    return json.loads(line)
+    lines = printed.getvalue().splitlines()
+    return json.loads(next(row for row in lines if row[:1] == "[" and row[1:2].isdigit()))
