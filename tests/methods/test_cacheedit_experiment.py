@@ -59,7 +59,7 @@ def editor():
 
 @pytest.fixture(scope="module")
 def talk():
-    return work.talk_about(pictures(), 3, steps=STEPS, seed=0, part="test")
+    return work.talk_about(pictures(2), 3, steps=STEPS, seed=0, part="test")
 
 
 # ---------------------------------------------------------------------------- edits
@@ -171,7 +171,7 @@ def test_scores_of_the_exact_answer_and_of_a_known_error(talk):
     assert (found["background"] >= 119).all()
     spoiled = scores(exact + 0.02, talk)
     torch.testing.assert_close(
-        spoiled["edit"], torch.full((3, 3), 40.0).double(), atol=1e-3, rtol=0
+        spoiled["edit"], torch.full((3, 2), 40.0).double(), atol=1e-3, rtol=0
     )
 
 
@@ -180,7 +180,7 @@ def test_every_arm_holds_the_conversation_and_leaves_nothing_behind(editor, talk
     if name == "cache_dit":  # it leaves its own forward in place
         editor = copy.deepcopy(editor)
     before = converse(editor, talk, Arm("full"))["images"]
-    counts = torch.full((3, 3, 2), 9)
+    counts = torch.full((2, 3, 2), 9)
     arm = Arm(
         name,
         threshold=0.9999,
@@ -189,11 +189,11 @@ def test_every_arm_holds_the_conversation_and_leaves_nothing_behind(editor, talk
         counts=counts,
     )
     record = converse(editor, talk, arm)
-    assert record["images"].shape == (3, 3, 3, 16, 16)
+    assert record["images"].shape == (3, 2, 3, 16, 16)
     assert record["images"].isfinite().all()
     if name in OURS:
         assert torch.equal(record["images"][0], before[0])
-        assert record["masks"].shape == (3, 3, 2, 4, 4)
+        assert record["masks"].shape == (2, 3, 2, 4, 4)
     if name == "random":
         assert (record["key_ratio"][:, 1:] * 32 == 9).all()
     if name != "cache_dit":
@@ -201,7 +201,7 @@ def test_every_arm_holds_the_conversation_and_leaves_nothing_behind(editor, talk
 
 
 def test_arithmetic_is_counted_as_the_cost_model_has_it(editor, talk):
-    counts = torch.full((3, 3, 2), 8)
+    counts = torch.full((2, 3, 2), 8)
     share = counted_share(editor, talk.some(1), Arm("random", counts=counts))
     plain = counted_share(editor, talk.some(1), Arm("full"))
     assert plain == pytest.approx(1)
@@ -245,7 +245,7 @@ def test_kontext_pipeline_does_not_set_a_context_by_itself(editor, talk):
 
 def test_rounds_alike_are_not_apart_and_differ_where_asked(editor, talk):
     apart = probe.emergence(editor, talk)
-    assert apart["deep"].shape == apart["latent"].shape == (2, STEPS, 3, 16)
+    assert apart["deep"].shape == apart["latent"].shape == (2, STEPS, 2, 16)
     assert (apart["inside"].sum(dim=2) == 1).all()
     assert torch.equal(apart["before"][1], apart["inside"][0])
     assert not (apart["inside"] & apart["before"]).any()

@@ -23,10 +23,10 @@ from noisewright.types import InputError, nearest_name
 __all__ = ["GRIDS", "available_baselines", "cached", "magnitude_ratios"]
 
 GRIDS: dict[str, tuple[float, ...]] = {
-    "taylorseer": (2, 3, 5),
-    "first_block": (0.03, 0.08, 0.2),
-    "mag": (0.03, 0.1, 0.3),
-    "cache_dit": (0.05, 0.1, 0.2),
+    "taylorseer": (2, 3, 5, 7),
+    "first_block": (0.03, 0.06, 0.1, 0.2),
+    "mag": (0.02, 0.06, 0.12, 0.3),
+    "cache_dit": (0.04, 0.08, 0.12, 0.2),
 }
 """Settings that a baseline is chosen from on validation pictures, mild ones first: the interval of
 TaylorSeer, thresholds of the others."""

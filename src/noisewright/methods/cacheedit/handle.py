@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -23,6 +22,7 @@ from noisewright.adapters.dit_calls import CallPlace, CallTracker
 from noisewright.methods.cacheedit.config import CacheEditConfig
 from noisewright.methods.cacheedit.cost import block_cost
 from noisewright.methods.cacheedit.key_tokens import dilated, key_tokens, permutation
+from noisewright.methods.cacheedit.round_report import RoundReport
 from noisewright.methods.cacheedit.schedule import is_cache_step, map_group
 from noisewright.methods.cacheedit.steps import (
     FullStep,
@@ -36,7 +36,7 @@ from noisewright.methods.cacheedit.steps import (
 from noisewright.methods.cacheedit.store import RoundStore
 from noisewright.types import InputError
 
-__all__ = ["CacheEditHandle", "ChooseKeys", "RoundReport", "apply_cacheedit", "remove_cacheedit"]
+__all__ = ["CacheEditHandle", "ChooseKeys", "apply_cacheedit", "remove_cacheedit"]
 
 _HANDLE = "_noisewright_cacheedit"
 
@@ -54,44 +54,6 @@ PER_ROW = (
     "additional_t_cond",
 )
 """Arguments with an entry for each item of a batch."""
-
-
-@dataclass
-class RoundReport:
-    """What a round did.
-
-    Attributes:
-        first: Whether there was no round before to reuse.
-        grid: How image tokens lie; None before the first call.
-        keys: Key tokens by (full step, item of the batch); item -1 stands for all.
-        cost: Multiply-adds of blocks.
-        full_cost: The same without reuse.
-    """
-
-    first: bool
-    grid: TokenGrid | None = None
-    keys: dict[tuple[int, int], Bool[Tensor, " tokens"]] = field(default_factory=dict)
-    cost: float = 0.0
-    full_cost: float = 0.0
-
-    @property
-    def key_ratio(self) -> list[float]:
-        """Share of key tokens at each full step, averaged over items."""
-        shares: dict[int, list[float]] = {}
-        for (step, _), mask in self.keys.items():
-            shares.setdefault(step, []).append(float(mask.double().mean()))
-        return [sum(some) / len(some) for _, some in sorted(shares.items())]
-
-    @property
-    def masks(self) -> list[Bool[Tensor, "rows columns"]]:
-        """Which latent tokens were key at each full step, for any item."""
-        if self.grid is None:
-            return []
-        together: dict[int, Tensor] = {}
-        for (step, _), mask in self.keys.items():
-            latent = mask[: self.grid.latents].reshape(self.grid.height, self.grid.width).cpu()
-            together[step] = together[step] | latent if step in together else latent
-        return [mask for _, mask in sorted(together.items())]
 
 
 class CacheEditHandle:

@@ -112,45 +112,36 @@ def drift(curves: Mapping[str, tuple[np.ndarray, np.ndarray]], ours: str) -> Fig
     return figure
 
 
-def trade(points: Mapping[str, tuple[float, float, float]], ours: str) -> Figure:
-    """Return quality against cost: edited cells on the left, untouched ones on the right.
+def trade(points: Mapping[str, tuple[float, float]], ours: str) -> Figure:
+    """Return what untouched cells keep against what a later round costs.
 
     Args:
-        points: Share of the arithmetic, edit PSNR, background PSNR, by arm.
+        points: Share of the arithmetic and background PSNR, by arm.
         ours: The arm in blue.
     """
-    figure, both = canvas(1, 2, height=3.4)
-    for panel, label in ((0, "edited cells, dB"), (1, "untouched cells, last round, dB")):
-        axes = both[panel]
-        for number, (name, values) in enumerate(points.items()):
-            mine = name == ours
-            color = OURS if mine else BASELINES[number % len(BASELINES)]
-            axes.plot(values[0], values[1 + panel], "o", color=color, markersize=9 if mine else 6)
-        axes.set(xlabel="arithmetic of a later round / full", ylabel=label)
-        axes.set_xlim(0, 1.08)
-        _name_points(axes, {NAMES[n]: (v[0], v[1 + panel]) for n, v in points.items()})
+    figure, axes = canvas(height=3.6)
+    for number, (name, (share, decibels)) in enumerate(points.items()):
+        color = OURS if name == ours else BASELINES[number % len(BASELINES)]
+        axes.plot(share, decibels, "o", color=color, markersize=10 if name == ours else 7)
+    axes.set(xlabel="arithmetic of a later round / full", ylabel="PSNR of untouched cells, dB")
+    axes.set_xlim(0, 1.35)
+    axes.margins(y=0.12)
+    _name_points(axes, points, ours)
     return figure
 
 
-def _name_points(axes: Axes, places: Mapping[str, tuple[float, float]]) -> None:
-    """Write names beside points, left of those at the right edge, apart from each other."""
+def _name_points(axes: Axes, points: Mapping[str, tuple[float, float]], ours: str) -> None:
+    """Write names right of points, moved up or down where two would overlap."""
     low, high = axes.get_ylim()
-    axes.set_ylim(low - 0.08 * (high - low), high + 0.08 * (high - low))
-    gap = 0.052 * (axes.get_ylim()[1] - axes.get_ylim()[0])
-    taken: list[tuple[bool, float]] = []
-    for name, (x, y) in sorted(places.items(), key=lambda item: item[1][1]):
-        left, height = x > 0.5, y
-        while any(side == left and abs(height - other) < gap for side, other in taken):
-            height += gap / 4
-        taken.append((left, height))
-        axes.text(
-            x + (-0.03 if left else 0.03),
-            height,
-            name,
-            ha="right" if left else "left",
-            va="center",
-            fontsize=8,
-        )
+    gap, taken = 0.065 * (high - low), []
+    for name, (x, y) in sorted(points.items(), key=lambda item: item[1][1]):
+        height = y
+        while any(abs(x - other) < 0.34 and abs(height - at) < gap for other, at in taken):
+            height += gap / 8
+        taken.append((x, height))
+        weight = "bold" if name == ours else "normal"
+        look: Any = {"va": "center", "fontsize": 9, "fontweight": weight}
+        axes.text(x + 0.025, height, NAMES[name], **look)
 
 
 def edit_bars(values: Mapping[str, Spread], ours: str) -> Figure:

@@ -46,7 +46,7 @@ class Settings:
     mode: str = "kv"
     thresholds: tuple[float, ...] = (0.97, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995)
     heads: int = 3
-    train_steps: int = 900
+    train_steps: int = 800
     batch: int = 24
     rate: float = 2e-3
     pairs: int = 8000

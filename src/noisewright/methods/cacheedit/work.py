@@ -105,7 +105,7 @@ def calibrate(
         "share": [share for _, share in found],
         "settings": {},
     }
-    few = talk.some(min(4, len(pictures)))
+    few = talk.some(min(4, len(pictures)), 2)
     if not baselines:
         return record
     pipe = kontext_pipeline(editor.transformer)
@@ -123,8 +123,9 @@ def calibrate(
 
 
 def _means(images: Tensor, talk: Conversation) -> tuple[float, float]:
+    """Return decibels of edited cells in later rounds, and of untouched ones after the last."""
     found = scores(images, talk)
-    return float(found["edit"].mean()), float(found["background"][-1].mean())
+    return float(found["edit"][1:].mean()), float(found["background"][-1].mean())
 
 
 def _strongest(
