@@ -289,6 +289,7 @@ def test_round_is_put_together_from_its_steps():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
+        ({"size": 24}, "size=24 must be a multiple of 16"),
         ({"rounds": 1}, "rounds=1"),
         ({"rounds": 16}, "one cell stays untouched"),
         ({"pictures": 0}, "pictures=0"),

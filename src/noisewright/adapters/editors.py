@@ -7,6 +7,7 @@ itself a megapixel whatever it makes. Rounds about one picture need one size, so
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import torch
@@ -24,11 +25,22 @@ __all__ = [
     "token_counts",
 ]
 
-EDITORS: tuple[type, ...] = (
-    diffusers.FluxKontextPipeline,
-    diffusers.QwenImageEditPipeline,
-    diffusers.QwenImageEditPlusPipeline,
-)
+
+def _editors() -> tuple[type, ...]:
+    """Return the classes; loading them, transformers tells of torchvision, which nobody needs."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        return (
+            diffusers.FluxKontextPipeline,
+            diffusers.QwenImageEditPipeline,
+            diffusers.QwenImageEditPlusPipeline,
+        )
+    finally:
+        logging.disable(before)
+
+
+EDITORS: tuple[type, ...] = _editors()
 """Pipelines that edit a picture by instruction and are supported."""
 
 

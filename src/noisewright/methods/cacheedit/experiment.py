@@ -27,8 +27,6 @@ from noisewright.types import InputError
 
 __all__ = ["Settings", "run"]
 
-SIZE = 32
-
 
 def run(settings: Settings, run: Run) -> None:
     """Measure everything that the claims ask for and draw the report."""
@@ -51,7 +49,9 @@ def run(settings: Settings, run: Run) -> None:
 def _read(settings: Settings, run: Run) -> Data:
     """Return training pictures, and validation and test pictures of each seed."""
     source = run.data or "photos"
-    train, test = (open_images(source, size=SIZE, split=part) for part in ("train", "test"))
+    train, test = (
+        open_images(source, size=settings.size, split=part) for part in ("train", "test")
+    )
     for part in (train, test):
         if part.channels != 3:
             raise InputError(
@@ -144,7 +144,7 @@ def _edit(
                     options["setting"] = chosen[seed]["settings"][arm]
                     options["ratios"] = chosen[seed]["ratios"] if arm == "mag" else None
                 if arm == "random":
-                    tokens = 2 * (SIZE // 4) ** 2
+                    tokens = 2 * (settings.size // 4) ** 2
                     options["counts"] = (edited["kv", seed]["key_ratio"] * tokens).round().int()
                 tasks.append(
                     _common(settings, seed, trained, data["test", seed])

@@ -186,14 +186,15 @@ def emergence(found: Mapping[str, np.ndarray]) -> Figure:
     Args:
         found: ``latent_inside`` and so on, a value a step.
     """
-    figure, both = canvas(1, 2, height=3.0)
+    figure, both = canvas(1, 2, height=3.0, sharey=True)
     for axes, name, title in zip(both, ("latent", "deep"), ("latents", "last block"), strict=True):
         for place, ours in (("inside", True), ("outside", False)):
             values = np.maximum(found[f"{name}_{place}"], 1e-8)
             label = f"{place} the edited cell"
             line(axes, np.arange(len(values)), values, label=label, ours=ours)
-        axes.set(xlabel=f"step ({title})", ylabel="1 - similarity of two rounds", yscale="log")
-        axes.legend(fontsize=8, loc="lower right")
+        axes.set(xlabel=f"step ({title})", yscale="log")
+    both[0].set_ylabel("1 - similarity of two rounds")
+    both[1].legend(fontsize=9, loc="lower right")
     return figure
 
 

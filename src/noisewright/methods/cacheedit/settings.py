@@ -15,6 +15,7 @@ class Settings:
     """Settings of the experiment.
 
     Attributes:
+        size: Side of the pictures in pixels, a multiple of 16: 4 cells of whole tokens.
         rounds: Instructions about each picture.
         pictures: Test pictures.
         steps: Steps of a walk.
@@ -38,6 +39,7 @@ class Settings:
         speed_repeats: Groups of steps timed for each of them.
     """
 
+    size: int = 32
     rounds: int = 6
     pictures: int = 12
     steps: int = 28
@@ -61,13 +63,13 @@ class Settings:
 
     @classmethod
     def quick(cls) -> Settings:
-        """Return a look of about a minute: less training, fewer pictures, no other caches."""
+        """Return a look of about a minute: half the side, fewer pictures, no other caches."""
         return cls(
-            rounds=3,
-            pictures=4,
-            train_steps=300,
-            pairs=4000,
-            validation=4,
+            size=16,
+            rounds=4,
+            pictures=6,
+            train_steps=600,
+            validation=6,
             baselines=False,
             counted=1,
             speed_side=24,
@@ -84,6 +86,8 @@ class Settings:
         """
         if not 2 <= self.rounds <= 15:
             raise InputError(f"rounds={self.rounds} must be from 2 to 15: one cell stays untouched")
+        if self.size < 16 or self.size % 16:
+            raise InputError(f"size={self.size} must be a multiple of 16")
         for name in ("pictures", "validation", "steps", "heads", "train_steps", "batch", "pairs"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name}={getattr(self, name)} must be at least 1")
