@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from noisewright.methods.kineflow.field import ResidualBlock
-from noisewright.methods.kineflow.head import RidgeHead, residual_factor
+from noisewright.methods.kineflow.head import RidgeHead, linear_forecast, residual_factor
 from noisewright.methods.kineflow.scaling import Inputs, Layout, scaled
 from noisewright.methods.kineflow.training import FlowPlan
 from noisewright.methods.kineflow.windows import Table, Windows, carried
@@ -72,17 +72,20 @@ class LinearLaw:
     def sample(self, windows: Windows, count: int, seed: int) -> Tensor:
         """Return futures (batch, count, H, C), in opposite pairs for the Gaussian law."""
         inputs = scaled(windows, self.layout)
-        point = inputs.last + inputs.linear @ self.head.weight.T + self.head.bias
+        point = linear_forecast(inputs, self.head.weight, self.head.bias)
+        channels = self.layout.channels
         stream = torch.Generator().manual_seed(derive_seed(seed, "linear law"))
         rows, horizon = point.shape
         if self.residuals is not None:
-            pick = torch.randint(len(self.residuals), (rows, count), generator=stream)
-            error = self.residuals[pick]
+            known = self.residuals.unflatten(0, (-1, channels))
+            pick = torch.randint(len(known), (rows, count), generator=stream)
+            error = known[pick, inputs.channel[:, None]]
         else:
             factor, _ = residual_factor(self.head.covariance, whiten=True)
-            half = torch.randn(rows, count // 2, horizon, generator=stream) @ factor.T
+            white = torch.randn(rows, count // 2, horizon, generator=stream)
+            half = torch.einsum("rsh,rgh->rsg", white, factor[inputs.channel])
             error = torch.cat([half, -half], dim=1)
-        return _from_rows(point[:, None] + error, inputs, self.layout.channels)
+        return _from_rows(point[:, None] + error, inputs, channels)
 
     def residuals_of(self, table: Table, starts: Tensor) -> Tensor:
         """Return the residuals on windows of a table, in own units (rows, H)."""
@@ -90,7 +93,7 @@ class LinearLaw:
             table.windows(starts, self.layout.context, self.layout.horizon), self.layout
         )
         assert inputs.target is not None
-        return inputs.target - inputs.last - inputs.linear @ self.head.weight.T - self.head.bias
+        return inputs.target - linear_forecast(inputs, self.head.weight, self.head.bias)
 
 
 @dataclass(frozen=True)
@@ -201,17 +204,16 @@ class _Quantiles(nn.Module):
 
     def __init__(self, head: RidgeHead, layout: Layout) -> None:
         super().__init__()
-        self.shape = (layout.horizon, len(LEVELS))
         scores = torch.special.ndtri(torch.tensor(LEVELS)).float()
-        spread = head.covariance.diagonal().sqrt().float()
-        weight = head.weight[:, None].expand(-1, len(LEVELS), -1)
-        self.weight = nn.Parameter(weight.flatten(0, 1).clone())
-        self.bias = nn.Parameter((head.bias[:, None] + spread[:, None] * scores).flatten())
+        spread = head.covariance.diagonal(dim1=1, dim2=2).sqrt().float()
+        self.weight = nn.Parameter(head.weight[:, :, None].repeat(1, 1, len(LEVELS), 1))
+        self.bias = nn.Parameter(head.bias[..., None] + spread[..., None] * scores)
 
     def forward(self, inputs: Inputs) -> Tensor:
         """Return quantiles in own units (rows, H, levels)."""
-        rise = inputs.linear @ self.weight.T + self.bias
-        return inputs.last[..., None] + rise.unflatten(1, self.shape)
+        features = inputs.linear.unflatten(0, (-1, len(self.weight)))
+        rise = torch.einsum("bcn,chln->bchl", features, self.weight) + self.bias
+        return inputs.last[..., None] + rise.flatten(0, 1)
 
 
 Penalty = Callable[[Tensor, Inputs], Tensor]

@@ -147,7 +147,10 @@ def _untrained_ratio(seed: int) -> float:
     stream = torch.Generator().manual_seed(seed)
     lags = (torch.arange(horizon)[:, None] - torch.arange(horizon)).abs()
     head = RidgeHead(
-        torch.zeros(horizon, layout.linear_size), torch.zeros(horizon), 0.8 ** lags.double(), 0.0
+        torch.zeros(1, horizon, layout.linear_size),
+        torch.zeros(1, horizon),
+        0.8 ** lags.double()[None],
+        0.0,
     )
     windows = Windows(
         torch.randn(150, 8, 1, generator=stream),

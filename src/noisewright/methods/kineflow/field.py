@@ -10,9 +10,9 @@ In whitened coordinates, with the noisy look :math:`u = \cos\varphi\, y + \sin\v
 * **inner force** F: sees the state and the context, never the drivers.
 
 All three start at m = 0, v = 1, F = 0, where the formula is exact for N(0, I); with the right m
-and v it is exact for any Gaussian, so the gate of the force is known and not learned. Other ways for
-the drivers to enter are kept for comparison: ``"concatenated"`` gives them to F, ``"state"`` adds
-their force to u.
+and v it is exact for any Gaussian, so the gate of the force is known and not learned. Other ways
+for the drivers to enter are kept for comparison: ``"concatenated"`` gives them to F, ``"state"``
+adds their force to u.
 """
 
 from __future__ import annotations

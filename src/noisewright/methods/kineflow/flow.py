@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from noisewright.methods.kineflow.field import Drivers, Field, Surroundings
-from noisewright.methods.kineflow.head import RidgeHead, residual_factor
+from noisewright.methods.kineflow.head import RidgeHead, linear_forecast, residual_factor
 from noisewright.methods.kineflow.scaling import Inputs, Layout, scaled
 from noisewright.methods.kineflow.windows import Windows
 from noisewright.nets.pretrained import Pretrained
@@ -35,7 +35,7 @@ FORCE_WEIGHT = 0.3
 LOOKS = 2
 """Noisy looks at each residual in a training step; they share the context's embedding."""
 
-CHUNK = 3_000_000
+CHUNK = 1_500_000
 """Numbers of one hidden layer that are held at once while sampling."""
 
 
@@ -149,7 +149,7 @@ class KineFlow(Pretrained):
         super().__init__()
         self.layout = Layout(**layout)
         self.precondition, self.data_units = precondition, data_units
-        horizon = self.layout.horizon
+        horizon, channels = self.layout.horizon, self.layout.channels
         self.field = Field(
             self.layout,
             hidden=hidden,
@@ -162,9 +162,9 @@ class KineFlow(Pretrained):
         self.weight: Tensor
         self.bias: Tensor
         self.factor: Tensor
-        self.register_buffer("weight", torch.zeros(horizon, self.layout.linear_size))
-        self.register_buffer("bias", torch.zeros(horizon))
-        self.register_buffer("factor", torch.eye(horizon))
+        self.register_buffer("weight", torch.zeros(channels, horizon, self.layout.linear_size))
+        self.register_buffer("bias", torch.zeros(channels, horizon))
+        self.register_buffer("factor", torch.eye(horizon).repeat(channels, 1, 1))
 
     # ------------------------------------------------------------------ the linear head
 
@@ -178,11 +178,18 @@ class KineFlow(Pretrained):
 
     def point(self, inputs: Inputs) -> Tensor:
         """Return the linear forecast in the rows' own units, (rows, H)."""
-        return inputs.last + inputs.linear @ self.weight.T + self.bias
+        return linear_forecast(inputs, self.weight, self.bias)
 
     def whitened(self, residual: Tensor) -> Tensor:
         """Return residuals (rows, H) in the coordinates of the flow."""
-        return torch.linalg.solve(self.factor, residual.T).T
+        channels = len(self.factor)
+        columns = residual.unflatten(0, (-1, channels)).permute(1, 2, 0)
+        return torch.linalg.solve(self.factor, columns).permute(2, 0, 1).flatten(0, 1)
+
+    def coloured(self, white: Tensor) -> Tensor:
+        """Return whitened values (rows, samples, H) in the rows' own units."""
+        values = white.unflatten(0, (-1, len(self.factor)))
+        return torch.einsum("bcsh,cgh->bcsg", values, self.factor).flatten(0, 1)
 
     # ------------------------------------------------------------------ training
 
@@ -223,8 +230,8 @@ class KineFlow(Pretrained):
         """Return the mean square of whitened errors (rows, looks, H), in residual variances."""
         if not self.data_units:
             return error.square().mean(dim=2)
-        mean = self.factor.square().sum() / len(self.factor)
-        return (error @ self.factor.T).square().mean(dim=2) / mean
+        mean = self.factor.square().sum(dim=2).mean()
+        return self.coloured(error).square().mean(dim=2) / mean
 
     def _weights(self, inputs: Inputs) -> Tensor:
         return inputs.spread[:, 0] if self.data_units else torch.ones_like(inputs.spread[:, 0])
@@ -285,12 +292,12 @@ class KineFlow(Pretrained):
             raise InputError(f"seed has {len(seeds)} entries for {len(windows)} windows")
         width = self.field.state_in.out_features
         chunk = max(1, CHUNK // (self.layout.channels * count * width))
-        parts = []
+        channels, horizon = self.layout.channels, self.layout.horizon
+        found = windows.context.new_empty(len(windows), count, horizon, channels)
         for begin in range(0, len(windows), chunk):
             part = slice(begin, begin + chunk)
-            parts.append(self._futures(windows.rows(part), count, seeds[part], draw, solver, path))
-        channels, horizon = self.layout.channels, self.layout.horizon
-        return torch.cat(parts) if parts else torch.empty(0, count, horizon, channels)
+            found[part] = self._futures(windows.rows(part), count, seeds[part], draw, solver, path)
+        return found
 
     def _futures(
         self,
@@ -322,8 +329,7 @@ class KineFlow(Pretrained):
             if walker.stochastic and seeded is None:
                 seeded = [derive_seed(s, "row", c) for s in seeds for c in range(channels)]
             ends = walker(looks, start(), steps=draw.steps, seed=seeded).state
-        residual = ends @ self.factor.T
-        values = (self.point(inputs)[:, None] + residual) * inputs.spread[:, None]
+        values = (self.point(inputs)[:, None] + self.coloured(ends)) * inputs.spread[:, None]
         values = values + inputs.centre[:, None]
         return values.view(batch, channels, count, horizon).permute(0, 2, 3, 1)
 

@@ -54,6 +54,7 @@ def measure(windows: int = 1000) -> dict[str, Any]:
     from noisewright.methods.kineflow.flow import KineFlow
     from noisewright.methods.kineflow.scaling import Layout
     from noisewright.methods.kineflow.windows import Windows
+    from noisewright.random import isolated
 
     def drawn(layout: Layout, count: int) -> Windows:
         stream = torch.Generator().manual_seed(0)
@@ -68,7 +69,8 @@ def measure(windows: int = 1000) -> dict[str, Any]:
 
     torch.set_num_threads(1)
     layout = Layout(96, 24, 7)
-    model, window = KineFlow(asdict(layout)).eval(), drawn(layout, 1)
+    with isolated(0):
+        model, window = KineFlow(asdict(layout)).eval(), drawn(layout, 1)
     seconds = {}
     for count in COUNTS:
         model.sample(window, count)
@@ -81,7 +83,9 @@ def measure(windows: int = 1000) -> dict[str, Any]:
         seconds[str(count)] = min(times)
     long = Layout(96, 96, 1)
     before = peak_mb()
-    KineFlow(asdict(long)).eval().sample(drawn(long, windows), 100, steps=2)
+    with isolated(0):
+        large = KineFlow(asdict(long)).eval()
+    large.sample(drawn(long, windows), 100, steps=2)
     return {"seconds": seconds, "libraries_mb": before, "peak_mb": peak_mb()}
 
 

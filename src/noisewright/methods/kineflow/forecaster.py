@@ -211,7 +211,10 @@ class KineFlowForecaster(BaseEstimator):
         self._seed = self._fresh_seed()
         with isolated(derive_seed(self._seed, "weights")):
             self.model_ = self._network(layout)
-        if self.model_.set_head(linear_head(table, starts, held_table, held, layout)):
+        # Drivers may act on each channel in its own way.
+        by_channel = layout.channels > 1 and layout.exogenous > 0
+        head = linear_head(table, starts, held_table, held, layout, by_channel=by_channel)
+        if self.model_.set_head(head):
             self.notes_ += (
                 "Residuals of some leads are constant or repeat each other; the smallest "
                 "eigenvalues of their covariance were raised to 1e-4 of the mean.",

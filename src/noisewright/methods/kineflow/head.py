@@ -1,10 +1,17 @@
 r"""The point forecast under the flow: a linear map by ridge regression, and what it leaves over.
 
 Contexts are measured from their last value (as in NLinear, Zeng et al. 2023) and in units of their
-own spread; drivers enter linearly. The residuals' covariance over leads,
-:math:`\Sigma = U \Lambda U^\top`, gives the factor :math:`L_\Sigma = U \Lambda^{1/2}` in whose
-coordinates the flow works: white noise there is already "linear forecast with correlated Gaussian
-errors", and training can only refine it.
+own spread d; drivers enter linearly. Two forms:
+
+* **common**: one map and one residual covariance for all channels, rows weighted by d as in the
+  flow's loss;
+* **by channel**: each channel deviates from the common map as far as held-out windows approve and
+  has its own covariance, rows weighted by d^2, the weight of errors in the data's units. Without
+  such weights a few nearly flat contexts, whose errors are huge in their own unit, decide all.
+
+The residuals' covariance over leads, :math:`\Sigma = U \Lambda U^\top`, gives the factor
+:math:`L_\Sigma = U \Lambda^{1/2}` in whose coordinates the flow works: white noise there is already
+"linear forecast with correlated Gaussian errors", and training can only refine it.
 """
 
 from __future__ import annotations
@@ -12,12 +19,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
-__all__ = ["RidgeHead", "fit_head", "residual_factor"]
+from noisewright.methods.kineflow.scaling import Inputs
 
-PENALTIES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
-"""Ridge penalties that are tried, per row and unit of variance of a feature."""
+__all__ = ["RidgeHead", "fit_head", "linear_forecast", "residual_factor"]
+
+PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
+"""Ridge penalties that are tried, in units of the mean variance of the features."""
 
 FLOOR = 1e-4
 """Least eigenvalue of the residual covariance, as a share of their mean."""
@@ -28,24 +38,63 @@ class RidgeHead:
     """A fitted linear forecast.
 
     Attributes:
-        weight: (H, features).
-        bias: (H,).
-        covariance: Of the training residuals over leads, (H, H).
-        penalty: The penalty that was chosen.
+        weight: (C, H, features).
+        bias: (C, H).
+        covariance: Of the training residuals over leads, (C, H, H).
+        penalty: The penalty that was chosen for the common map.
+        own: Which channels deviate from it.
     """
 
     weight: Tensor
     bias: Tensor
     covariance: Tensor
     penalty: float
+    own: tuple[int, ...] = ()
 
 
-def _solve(
-    features: Tensor, targets: Tensor, weights: Tensor, penalty: float
-) -> tuple[Tensor, Tensor]:
-    share = weights / weights.sum()
-    centre, middle = share @ features, share @ targets
-    features, targets = features - centre, targets - middle
+@dataclass(frozen=True)
+class _Rows:
+    """Rows of a regression, float64."""
+
+    features: Tensor
+    targets: Tensor
+    weights: Tensor
+    channel: Tensor
+
+    @classmethod
+    def of(cls, inputs: Inputs, power: int) -> _Rows:
+        assert inputs.target is not None
+        return cls(
+            inputs.linear.double(),
+            (inputs.target - inputs.last).double(),
+            inputs.spread[:, 0].double() ** power,
+            inputs.channel,
+        )
+
+    def only(self, channel: int) -> _Rows:
+        kept = self.channel == channel
+        return _Rows(
+            self.features[kept], self.targets[kept], self.weights[kept], self.channel[kept]
+        )
+
+    def without(self, weight: Tensor, bias: Tensor) -> _Rows:
+        """Return the rows with what a map explains taken out."""
+        rest = self.targets - self.features @ weight.T - bias
+        return _Rows(self.features, rest, self.weights, self.channel)
+
+    def covariance(self) -> Tensor:
+        share = self.weights / self.weights.sum()
+        return self.targets.T @ (share[:, None] * self.targets)
+
+    def error(self, weight: Tensor, bias: Tensor) -> float:
+        rest = self.without(weight, bias).targets
+        return float((self.weights * rest.square().mean(dim=1)).mean())
+
+
+def _solve(rows: _Rows, penalty: float) -> tuple[Tensor, Tensor]:
+    share = rows.weights / rows.weights.sum()
+    centre, middle = share @ rows.features, share @ rows.targets
+    features, targets = rows.features - centre, rows.targets - middle
     gram = features.T @ (share[:, None] * features)
     load = penalty * gram.diagonal().mean().clamp(min=1e-12)
     gram.diagonal().add_(load)
@@ -53,40 +102,85 @@ def _solve(
     return weight, middle - weight @ centre
 
 
+def _best(rows: _Rows, held: _Rows | None) -> tuple[Tensor, Tensor, float]:
+    """Return the map whose penalty is best on held-out rows; a middle one without any."""
+    if held is None or not len(held.features):
+        return *_solve(rows, 1e-3), 1e-3
+    found = [(*_solve(rows, penalty), penalty) for penalty in PENALTIES]
+    return min(found, key=lambda one: held.error(one[0], one[1]))
+
+
 def fit_head(
-    train: tuple[Tensor, Tensor, Tensor], held: tuple[Tensor, Tensor, Tensor] | None
+    train: Inputs, held: Inputs | None, channels: int, *, by_channel: bool = False
 ) -> RidgeHead:
     """Fit the linear forecast in closed form.
 
     Args:
-        train: Features (rows, n), targets (rows, H), weights (rows,).
-        held: The same of held-out rows, for the choice of the penalty; None takes a middle one.
+        train: Rows with targets.
+        held: Held-out rows, for the choice of penalties; without any, channels do not deviate.
+        channels: C.
+        by_channel: Which of the two forms.
     """
-    features, targets, weights = (part.double() for part in train)
-    chosen, best = 1e-3, float("inf")
-    if held is not None and len(held[0]):
-        probe, truth, importance = (part.double() for part in held)
-        for penalty in PENALTIES:
-            weight, bias = _solve(features, targets, weights, penalty)
-            error = (truth - probe @ weight.T - bias).square().mean(dim=1)
-            if (score := float((importance * error).mean())) < best:
-                chosen, best = penalty, score
-    weight, bias = _solve(features, targets, weights, chosen)
-    residual = targets - features @ weight.T - bias
-    return RidgeHead(weight.float(), bias.float(), (residual.T @ residual) / len(residual), chosen)
+    power = 2 if by_channel else 1
+    rows = _Rows.of(train, power)
+    probe = None if held is None else _Rows.of(held, power)
+    weight, bias, penalty = _best(rows, probe)
+    if not by_channel:
+        covariance = rows.without(weight, bias).covariance()
+        return RidgeHead(
+            weight.float().repeat(channels, 1, 1),
+            bias.float().repeat(channels, 1),
+            covariance.repeat(channels, 1, 1),
+            penalty,
+        )
+    parts, own = [], []
+    for channel in range(channels):
+        mine, more, shift = rows.only(channel).without(weight, bias), 0 * weight, 0 * bias
+        if probe is not None and channels > 1:
+            judge = probe.only(channel).without(weight, bias)
+            found = _best(mine, judge)[:2]
+            if judge.error(*found) < judge.error(more, shift):
+                more, shift = found
+                own.append(channel)
+        parts.append((weight + more, bias + shift, mine.without(more, shift).covariance()))
+    weights, biases, covariances = (torch.stack(column) for column in zip(*parts, strict=True))
+    return RidgeHead(weights.float(), biases.float(), covariances, penalty, tuple(own))
 
 
-def residual_factor(covariance: Tensor, *, whiten: bool) -> tuple[Tensor, bool]:
-    """Return the factor L with L L^T = covariance, (H, H), and whether a floor had to help.
+def linear_forecast(
+    inputs: Inputs,
+    weight: Float[Tensor, "channels horizon n"],
+    bias: Float[Tensor, "channels horizon"],
+) -> Float[Tensor, "rows horizon"]:
+    """Return the linear forecast in the rows' own units.
 
     Args:
-        covariance: (H, H).
-        whiten: False gives the multiple of the identity with the same trace.
+        inputs: Rows, the channels of a window below each other.
+        weight: As in :class:`RidgeHead`.
+        bias: As there.
+    """
+    channels = len(weight)
+    features = inputs.linear.unflatten(0, (-1, channels))
+    rise = torch.einsum("bcn,chn->bch", features, weight) + bias
+    return inputs.last + rise.flatten(0, 1)
+
+
+def residual_factor(
+    covariance: Float[Tensor, "channels horizon horizon"], *, whiten: bool
+) -> tuple[Float[Tensor, "channels horizon horizon"], bool]:
+    """Return factors L with L L^T = covariance, and whether a floor had to help.
+
+    Args:
+        covariance: One per channel.
+        whiten: False gives the multiples of the identity with the same traces.
     """
     covariance = covariance.double()
-    mean = covariance.diagonal().mean().clamp(min=1e-12)
+    horizon = covariance.shape[-1]
+    mean = (covariance.diagonal(dim1=1, dim2=2).mean(dim=1) + 1e-12)[:, None]
     if not whiten:
-        return (mean.sqrt() * torch.eye(len(covariance), dtype=torch.float64)).float(), False
+        eye = torch.eye(horizon, dtype=torch.float64)
+        return (mean.sqrt()[..., None] * eye).float(), False
     values, vectors = torch.linalg.eigh(covariance)
     floored = bool((values < FLOOR * mean).any())
-    return (vectors * values.clamp(min=FLOOR * mean).sqrt()).float(), floored
+    roots = values.clamp(min=FLOOR * mean).sqrt()
+    return (vectors * roots[:, None]).float(), floored

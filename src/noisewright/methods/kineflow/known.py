@@ -138,7 +138,7 @@ class Known:
                 raise InputError("all series must have the same columns")
         channels = Columns.of(blocks)
         for place in np.flatnonzero(channels.spread <= 1e-12 * np.abs(channels.centre)):
-            label = channels.names[place] if channels.names else place
+            label = channels.names[place] if channels.names else int(place)
             raise InputError(f"channel {label!r} is constant in training; leave it out")
         cycles: tuple[str, ...] = ()
         longest = max(blocks, key=lambda block: len(block.values))

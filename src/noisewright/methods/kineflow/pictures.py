@@ -47,6 +47,8 @@ NAMES = {
     "quantile_linear": "linear quantiles",
     "linear_bootstrap": "linear + bootstrap",
     "linear_gaussian": "linear + Gaussian",
+    "linear_gaussian_common": "linear + Gaussian, common",
+    "linear_gaussian_channels": "linear + Gaussian, by channel",
     "seasonal_naive": "seasonal naive",
     "patchtst": "PatchTST (mean)",
     "driver_mlp": "MLP with drivers (mean)",
@@ -78,6 +80,10 @@ def _fan(axes: Axes, context: np.ndarray, truth: np.ndarray, samples: np.ndarray
     axes.axvline(-0.5, color=SOFT, linewidth=0.7, linestyle=(0, (2, 3)))
 
 
+def _legend(axes: Axes, place: Any) -> None:
+    axes.legend(loc=place, fontsize=9, handlelength=1.4)
+
+
 def lead_picture(
     scores: Mapping[str, tuple[float, float]], fan: Mapping[str, Any], title: str
 ) -> Figure:
@@ -101,10 +107,10 @@ def lead_picture(
     axes[1].set_xlabel("hours from the forecast on")
     axes[1].set_ylabel("oil temperature, standardised")
     axes[1].annotate(
-        "what came", (0.97, 0.03), xycoords="axes fraction", color=TRUTH, ha="right", fontsize=10
+        "what came", (0.03, 0.97), xycoords="axes fraction", color=TRUTH, va="top", fontsize=10
     )
     axes[1].annotate(
-        "50 and 90 %", (0.97, 0.10), xycoords="axes fraction", color=OURS, ha="right", fontsize=10
+        "50 and 90 %", (0.03, 0.90), xycoords="axes fraction", color=OURS, va="top", fontsize=10
     )
     return figure
 
@@ -136,14 +142,14 @@ def by_lead(curves: Mapping[str, Sequence[float]], skill: tuple[Any, Any]) -> Fi
         line(axes[0], leads, values, label=NAMES[name], ours=name == "kineflow")
     axes[0].set_xlabel("lead, hours")
     axes[0].set_ylabel("CRPS, standardised units")
-    label_ends(axes[0])
+    _legend(axes[0], "lower right")
     spread, error = (np.asarray(part) for part in skill)
     leads = np.arange(1, len(spread) + 1)
     line(axes[1], leads, spread, label="spread", ours=True)
     line(axes[1], leads, error, label="error", color=TRUTH)
     axes[1].set_xlabel("lead, hours")
     axes[1].set_ylabel("root mean square")
-    label_ends(axes[1])
+    _legend(axes[1], "lower right")
     return figure
 
 
@@ -230,15 +236,15 @@ def spectra(truth: Sequence[float], found: Mapping[str, Sequence[float]]) -> Fig
         line(axes, waves, np.asarray(values)[1:], label=NAMES[name], ours=name == "kineflow")
     axes.set_xlabel("waves per horizon")
     axes.set_ylabel("power, log scale")
-    label_ends(axes)
+    _legend(axes, "upper right")
     return figure
 
 
 WAYS = {
     "kineflow": "second order",
     "first_order_forces": "first order",
-    "context_momentum": "second, momentum along the force",
-    "even_times": "second, even times",
+    "context_momentum": "second order, momentum along the force",
+    "even_times": "second order, even times",
 }
 
 
@@ -249,18 +255,18 @@ def calls_and_noise(
     noise: float,
 ) -> Figure:
     """Return the score against network calls, and its rise under noise on the context."""
-    figure, axes = canvas(1, 2, height=3.6, width_ratios=[1.4, 1.0])
+    figure, axes = canvas(2, 1, height=5.4, height_ratios=[1.6, 1.0])
     for name, values in curves.items():
         line(axes[0], counts, values, label=WAYS[name], ours=name == "kineflow", marker="o")
     log_axis(axes[0], "x", counts)
-    axes[0].set_xlabel("network calls per future, log scale")
+    axes[0].set_xlabel("network calls, log scale")
     axes[0].set_ylabel("CRPS, standardised units")
-    label_ends(axes[0])
+    _legend(axes[0], "upper right")
     bars(
         axes[1],
         {NAMES[name]: 100 * value for name, value in rise.items()},
         ours=NAMES["kineflow"],
-        unit=f"rise of CRPS in %, noise {noise:g} on contexts",
+        unit=f"rise of CRPS in %, noise {noise:g}",
         form="{:.1f}",
     )
     return figure

@@ -17,7 +17,7 @@ class Settings:
 
     sets: tuple[str, ...] = CASES
     """Which sets to forecast; those that are not at hand are left out and named."""
-    steps: int = 800
+    steps: int = 600
     """Optimizer steps of every network on the hourly sets."""
     small_steps: int = 200
     """Optimizer steps on the small sets of statsmodels."""
@@ -31,7 +31,7 @@ class Settings:
     """Width of the networks on the small sets."""
     samples: int = 64
     """Futures per window."""
-    calls: int = 10
+    calls: int = 8
     """Network calls per future, the same for both orders."""
     call_counts: tuple[int, ...] = (2, 4, 10, 20)
     """Numbers of network calls in the sweep; empty leaves it out."""

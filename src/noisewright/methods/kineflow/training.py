@@ -68,20 +68,21 @@ def _spread_out(starts: Tensor, count: int) -> Tensor:
 
 
 def linear_head(
-    train: Table, starts: Tensor, held: Table | None, held_starts: Tensor | None, layout: Layout
+    train: Table,
+    starts: Tensor,
+    held: Table | None,
+    held_starts: Tensor | None,
+    layout: Layout,
+    *,
+    by_channel: bool = False,
 ) -> RidgeHead:
     """Fit the linear head on windows of a table; the penalty is chosen on held-out windows."""
-
-    def rows(table: Table, chosen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        windows = table.windows(chosen, layout.context, layout.horizon)
-        inputs = scaled(windows, layout)
-        assert inputs.target is not None
-        return inputs.linear, inputs.target - inputs.last, inputs.spread[:, 0]
-
-    probe = None
+    length = layout.context, layout.horizon
+    chosen = _spread_out(starts, HEAD_WINDOWS)
+    rows, probe = scaled(train.windows(chosen, *length), layout), None
     if held is not None and held_starts is not None and len(held_starts):
-        probe = rows(held, _spread_out(held_starts, 500))
-    return fit_head(rows(train, _spread_out(starts, HEAD_WINDOWS)), probe)
+        probe = scaled(held.windows(_spread_out(held_starts, 500), *length), layout)
+    return fit_head(rows, probe, layout.channels, by_channel=by_channel)
 
 
 def train_flow(

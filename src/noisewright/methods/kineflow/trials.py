@@ -48,8 +48,15 @@ def _plan(case: Case, steps: int, **changes: Any) -> FlowPlan:
     return FlowPlan(steps=steps, batch=batch, **changes)
 
 
-def _head(case: Case, parts: Parts) -> RidgeHead:
-    return linear_head(parts.train, parts.starts, parts.held_table, parts.held_starts, case.layout)
+def _head(case: Case, parts: Parts, *, by_channel: bool = False) -> RidgeHead:
+    return linear_head(
+        parts.train,
+        parts.starts,
+        parts.held_table,
+        parts.held_starts,
+        case.layout,
+        by_channel=by_channel,
+    )
 
 
 def flow_trial(
@@ -245,19 +252,34 @@ def _against_exact(case: Case, parts: Parts, ways: _Ways, *, detail: bool) -> di
 
 
 def simple_trial(stage: Any, *, case: Case, steps: int, samples: int, seed: int) -> dict[str, Any]:
-    """Score the simple laws on one set: Gaussian, bootstrap, linear quantiles, seasonal naive."""
+    """Score the simple laws on one set: Gaussian, bootstrap, linear quantiles, seasonal naive.
+
+    The linear laws come in two forms, common and by channel; the better one on validation counts.
+    """
     parts, layout = case.parts(), case.layout
-    head, truth = _head(case, parts), _truth(parts.test)
+    truth, draw = _truth(parts.test), derive_seed(seed, "draw")
     apart = parts.starts[:: max(1, len(parts.starts) // 2000)]
-    law = baselines.LinearLaw(head, layout)
-    residuals = law.residuals_of(parts.train, apart)
+    forms = {
+        form: baselines.LinearLaw(_head(case, parts, by_channel=form == "channels"), layout)
+        for form in ("common", "channels")
+    }
+    held = {
+        form: score_samples(law.sample(parts.held, samples, draw).numpy(), _truth(parts.held))
+        for form, law in forms.items()
+    }
+    better = min(forms, key=lambda form: held[form]["crps"])
+    head = forms[better].head
+    residuals = forms[better].residuals_of(parts.train, apart)
     bootstrap = baselines.LinearLaw(head, layout, residuals)
     naive = baselines.SeasonalNaive.fitted(parts.train, apart, layout, case.period)
-    draw = derive_seed(seed, "draw")
     found = {
-        "linear_gaussian": _timed(
-            lambda: score_samples(law.sample(parts.test, samples, draw).numpy(), truth)
-        ),
+        f"linear_gaussian_{form}": _timed(
+            lambda law=law: score_samples(law.sample(parts.test, samples, draw).numpy(), truth)
+        )
+        for form, law in forms.items()
+    }
+    found |= {
+        "linear_gaussian": found[f"linear_gaussian_{better}"],
         "linear_bootstrap": _timed(
             lambda: score_samples(
                 bootstrap.sample(parts.test, samples, draw).numpy(), truth, antithetic=False
@@ -278,7 +300,7 @@ def simple_trial(stage: Any, *, case: Case, steps: int, samples: int, seed: int)
         )
     ) | {"seconds_train": trained}
     stage.progress(1, 1)
-    return {"methods": found, "penalty": head.penalty}
+    return {"methods": found, "penalty": head.penalty, "form": better}
 
 
 MEANS = {
