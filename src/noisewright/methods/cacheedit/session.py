@@ -159,7 +159,7 @@ class CacheEditSession:
             "width": sizes["width"],
         }
         if self.handle.previous is None:
-            self._refuse_too_large(sizes["height"], sizes["width"], steps, arguments)
+            self._refuse_too_large(sizes, steps, prompt, arguments)
         began = time.perf_counter()
         self.handle.begin_round(tag)
         finished = False
@@ -279,16 +279,18 @@ class CacheEditSession:
         )
 
     def _refuse_too_large(
-        self, height: int, width: int, steps: int, arguments: dict[str, Any]
+        self, sizes: dict[str, Any], steps: int, prompt: Any, arguments: dict[str, Any]
     ) -> None:
         """Refuse before the first step what cannot fit."""
-        prompts = arguments.get("prompt_embeds")
-        rows = 1 if prompts is None else len(prompts)
-        negative = any(
-            arguments.get(k) is not None for k in ("negative_prompt", "negative_prompt_embeds")
-        )
+        prompts = arguments.get("prompt_embeds") if prompt is None else prompt
+        rows = len(prompts) if isinstance(prompts, (list, Tensor)) else 1
+        guided = any(arguments.get(f"negative_prompt{end}") is not None for end in ("", "_embeds"))
         estimate = self.memory_estimate(
-            height, width, steps, rows=rows, branches=2 if negative else 1
+            sizes["height"],
+            sizes["width"],
+            steps,
+            rows=rows * arguments.get("num_images_per_prompt", 1),
+            branches=2 if guided else 1,
         )
         free = _free_bytes(self.config.devices() or (self.pipe._execution_device,))
         if free is not None and estimate.total > free:

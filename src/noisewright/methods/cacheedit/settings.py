@@ -67,9 +67,9 @@ class Settings:
         return cls(
             size=16,
             rounds=4,
-            pictures=6,
+            pictures=5,
             train_steps=600,
-            validation=6,
+            validation=5,
             baselines=False,
             counted=1,
             speed_side=24,
