@@ -274,7 +274,9 @@ def simple_trial(stage: Any, *, case: Case, steps: int, samples: int, seed: int)
     naive = baselines.SeasonalNaive.fitted(parts.train, apart, layout, case.period)
     found = {
         f"linear_gaussian_{form}": _timed(
-            lambda law=law: score_samples(law.sample(parts.test, samples, draw).numpy(), truth)
+            lambda law=law: score_samples(
+                law.sample(parts.test, samples, draw).numpy(), truth, detail=True
+            )
         )
         for form, law in forms.items()
     }
