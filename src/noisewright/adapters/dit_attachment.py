@@ -98,8 +98,6 @@ class Attachment:
 
     def _hold(self, name: str, make: Callable[[Any], Any]) -> None:
         there = vars(self.transformer)
-        if there.get(name) is not None and there.get(name) is self._wrapped.get(name):
-            return
         if _reaches(there.get(name), self._wrapped.get(name)):
             return
         self._own.pop(name, None)
