@@ -166,6 +166,7 @@ def result_block(name: str) -> str:
     if not file.is_file():
         return "Not measured yet.\n"
     content = json.loads(file.read_text(encoding="utf-8"))
+    words = {c.key: c.text for c in load_claims(readme_of(name).parent / "claims.toml")}
     lines = [f"**{content['finding']}.**", ""]
     if (DOCS / "results" / f"{name}.png").is_file():
         lines += [f"![Lead picture of the run](../../../../docs/results/{name}.png)", ""]
@@ -175,7 +176,8 @@ def result_block(name: str) -> str:
         if claim["relation"] == "within":
             bar = f"{claim['target']:g} ± {claim['tolerance']:g}"
         value = _number(claim["value"], claim["std"])
-        text = f"{claim['text']} (`{claim['key']}`)"
+        text = words.get(claim["key"], claim["text"]).replace("|", "\\|")
+        text = f"{text} (`{claim['key']}`)"
         lines.append(f"| {text} | {value} | {bar} | {claim['verdict']} |")
     seeds = ", ".join(map(str, content["seeds"]))
     lines += [
