@@ -52,6 +52,15 @@ def test_digits_learn_their_labels(tmp_path):
 
 
 @pytest.mark.slow
+def test_futures_follow_the_exact_law_under_both_scenarios(tmp_path):
+    text = run_example("scenarios_with_a_driver.py", tmp_path, "--out", "out.png", "--steps", "40")
+    found = re.findall(r"mean off by ([\d.]+) spreads; ([\d.]+) of futures in 90 %", text)
+    assert len(found) == 2
+    assert all(float(error) < 0.6 and 0.7 < float(inside) <= 1 for error, inside in found), text
+    assert (tmp_path / "out.png").stat().st_size > 1000
+
+
+@pytest.mark.slow
 def test_tight_levels_keep_more_of_the_spectrum_in_diffusers(tmp_path):
     text = run_example("tight_levels.py", tmp_path)
     edm, tight = (float(error) for error in re.findall(r"steps: ([\d.]+)", text))

@@ -29,7 +29,7 @@ from noisewright.methods.kineflow.head import (
 )
 from noisewright.methods.kineflow.scaling import Inputs, Layout, scaled
 from noisewright.methods.kineflow.scores import score_line, score_quantiles, score_samples
-from noisewright.methods.kineflow.training import FlowPlan, linear_head, train_flow
+from noisewright.methods.kineflow.training import FlowPlan, hold_out, linear_head, train_flow
 from noisewright.methods.kineflow.windows import Table, Windows, carried
 from noisewright.random import StepDraws, isolated
 from noisewright.types import InputError
@@ -416,6 +416,22 @@ def test_training_keeps_the_best_look_and_repeats_bit_for_bit():
     for ours, theirs in zip(first.model.parameters(), second.model.parameters(), strict=True):
         assert torch.equal(ours, theirs)
     assert np.mean(first.losses[-10:]) < np.mean(first.losses[:10])
+
+
+def test_last_windows_of_each_series_are_held_out_behind_a_gap():
+    table = Table.of(np.arange(400.0)[:, None], lengths=[250, 150])
+    starts = table.starts(10, 5)
+    held, kept = hold_out(table, starts, 5)
+    assert set(kept.tolist()).isdisjoint(held.tolist())
+    for first, end in ((0, 250), (250, 400)):
+        mine = held[(held >= first) & (held < end)]
+        learned = kept[(kept >= first) & (kept < end)]
+        assert int(mine.max()) == end - 15
+        assert int(mine.min()) - int(learned.max()) > 5  # no value ahead is learned as a target
+    few = Table.of(np.arange(40.0)[:, None]).starts(10, 5)
+    nothing, everything = hold_out(Table.of(np.arange(40.0)[:, None]), few, 5)
+    assert len(nothing) == 0
+    assert torch.equal(everything, few)
 
 
 # ---------------------------------------------------------------------------- baselines and scores

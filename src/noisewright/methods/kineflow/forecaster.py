@@ -12,12 +12,17 @@ import torch
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from noisewright.methods.kineflow.field import Drivers
-from noisewright.methods.kineflow.flow import Draw, KineFlow
+from noisewright.methods.kineflow.flow import KineFlow
 from noisewright.methods.kineflow.known import Known
-from noisewright.methods.kineflow.reading import MISSING, read_series_list
+from noisewright.methods.kineflow.options import check_options, model_options
+from noisewright.methods.kineflow.reading import read_series_list
 from noisewright.methods.kineflow.scaling import Layout
-from noisewright.methods.kineflow.training import FlowPlan, linear_head, train_flow
+from noisewright.methods.kineflow.training import (
+    FlowPlan,
+    hold_out,
+    linear_head,
+    train_flow,
+)
 from noisewright.methods.kineflow.windows import Table, Windows
 from noisewright.random import derive_seed, isolated
 from noisewright.storage import load_record, save_record
@@ -26,8 +31,6 @@ from noisewright.types import InputError
 __all__ = ["KineFlowForecaster"]
 
 FORMAT = 1
-HELD_SHARE = 0.1
-LEAST_HELD = 8
 
 
 class KineFlowForecaster(BaseEstimator):
@@ -133,46 +136,6 @@ class KineFlowForecaster(BaseEstimator):
         self.calendar = calendar
         self.missing = missing
 
-    # ------------------------------------------------------------------ settings
-
-    def _check(self) -> None:
-        """Refuse settings that cannot work, before anything long."""
-        whole = ("context_length", "horizon", "hidden", "depth", "steps", "batch_size")
-        for name in (*whole, "n_sampling_steps"):
-            value = getattr(self, name)
-            if not isinstance(value, (int, np.integer)) or value < 1:
-                raise InputError(f"{name}={value!r} must be a whole number from 1 on")
-        choices = {
-            "path": ("free_end",),
-            "target": ("endpoint",),
-            "loss_units": ("data", "whitened"),
-            "scaling": ("instance", "global"),
-            "missing": MISSING,
-        }
-        for name, known in choices.items():
-            if getattr(self, name) not in known:
-                raise InputError(f"{name}={getattr(self, name)!r}; choose from {known}")
-        if not self.lr > 0:
-            raise InputError(f"lr={self.lr} must be above 0")
-        self._draw().check(2, damped=self.damping)
-
-    def _draw(self) -> Draw:
-        return Draw(
-            self.order,
-            self.n_sampling_steps,
-            self.sigma_p,
-            self.grid,
-            "multistep",
-            self.momentum,
-            False,
-            self.temperature,
-        )
-
-    def _device(self) -> str:
-        if self.device != "auto":
-            return self.device
-        return "cuda" if torch.cuda.is_available() else "cpu"
-
     # ------------------------------------------------------------------ fit
 
     def fit(self, y: Any, exog: Any = None, *, past_exog: Any = None, val: Any = None) -> Self:
@@ -185,13 +148,13 @@ class KineFlowForecaster(BaseEstimator):
                 ``y`` needs one.
             past_exog: Drivers known up to the forecast only, likewise.
             val: Series that choose among the weights, like ``y``, without drivers; None holds out
-                the last tenth of the windows. Not available with drivers.
+                the last tenth of each series' windows. Not available with drivers.
 
         Raises:
             InputError: If a setting or an input cannot work.
             TypeError: If a column is no number.
         """
-        self._check()
+        check_options(self.get_params())
         blocks = read_series_list(y, "y", missing=self.missing)
         self.known_, table = Known.of(
             blocks,
@@ -210,7 +173,7 @@ class KineFlowForecaster(BaseEstimator):
         layout = self._layout(table)
         self._seed = self._fresh_seed()
         with isolated(derive_seed(self._seed, "weights")):
-            self.model_ = self._network(layout)
+            self.model_ = KineFlow(asdict(layout), **model_options(self.get_params()))
         # Drivers may act on each channel in its own way.
         by_channel = layout.channels > 1 and layout.exogenous > 0
         head = linear_head(table, starts, held_table, held, layout, by_channel=by_channel)
@@ -219,7 +182,10 @@ class KineFlowForecaster(BaseEstimator):
                 "Residuals of some leads are constant or repeat each other; the smallest "
                 "eigenvalues of their covariance were raised to 1e-4 of the mean.",
             )
-        plan = FlowPlan(self.steps, self.batch_size, self.lr, device=self._device())
+        device = self.device
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        plan = FlowPlan(self.steps, self.batch_size, self.lr, device=device)
         probe = None
         if held_table is not None and held is not None:
             probe = held_table.windows(held, self.context_length, self.horizon)
@@ -237,18 +203,6 @@ class KineFlowForecaster(BaseEstimator):
             calendar=table.calendar.shape[1],
             instance=self.scaling == "instance",
             masked=self.missing == "mask",
-        )
-
-    def _network(self, layout: Layout) -> KineFlow:
-        drivers: Drivers = "forces" if self.forces else "concatenated"
-        return KineFlow(
-            asdict(layout),
-            hidden=self.hidden,
-            depth=self.depth,
-            drivers=drivers,
-            precondition=self.precondition,
-            data_units=self.loss_units == "data",
-            damping=self.damping,
         )
 
     def _fresh_seed(self) -> int:
@@ -279,13 +233,8 @@ class KineFlowForecaster(BaseEstimator):
             held = self.known_.table(blocks, [], [])
             found = held.starts(self.context_length, self.horizon, stride=self.horizon)
             return held, found, starts
-        count = int(HELD_SHARE * len(starts))
-        if count < LEAST_HELD:
-            return None, None, starts
-        # Windows before a gap of one window, so that none shares a value with a held-out horizon.
-        kept = starts[: max(1, len(starts) - count - self.horizon)]
-        held = starts[-count:][:: max(1, count // 64)]
-        return table, held, kept
+        held, kept = hold_out(table, starts, self.horizon)
+        return (table, held, kept) if len(held) else (None, None, starts)
 
     # ------------------------------------------------------------------ predict
 
@@ -456,9 +405,8 @@ class KineFlowForecaster(BaseEstimator):
         if record["format"] != FORMAT:
             raise InputError(f"{path} has format {record['format']}; this version reads {FORMAT}")
         model = cls(**record["params"])
-        layout = Layout(**record["layout"])
         with isolated(0):
-            model.model_ = model._network(layout)
+            model.model_ = KineFlow(record["layout"], **model_options(model.get_params()))
         model.model_.load_state_dict(record["weights"])
         model.model_.eval()
         model._seed = int(record["seed"])

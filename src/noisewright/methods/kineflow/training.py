@@ -18,7 +18,7 @@ from noisewright.metrics import crps_ensemble
 from noisewright.random import StepDraws, derive_seed
 from noisewright.training import Average, fit
 
-__all__ = ["FlowPlan", "TrainedFlow", "linear_head", "train_flow"]
+__all__ = ["FlowPlan", "TrainedFlow", "hold_out", "linear_head", "train_flow"]
 
 HEAD_WINDOWS = 4000
 """Windows that the linear head is fitted on, at most; evenly spread."""
@@ -65,6 +65,37 @@ def _spread_out(starts: Tensor, count: int) -> Tensor:
     if len(starts) <= count:
         return starts
     return starts[torch.linspace(0, len(starts) - 1, count).round().long()]
+
+
+HELD_SHARE = 0.1
+LEAST_HELD = 8
+
+
+def hold_out(table: Table, starts: Tensor, horizon: int) -> tuple[Tensor, Tensor]:
+    """Return windows that choose among weights, and windows to learn from.
+
+    The last tenth of each series' windows is held out, thinned; a gap of one horizon keeps the
+    values that they forecast out of what is learned. Too few windows are all learned from.
+
+    Args:
+        table: The series.
+        starts: First rows of their windows, rising.
+        horizon: H.
+    """
+    ends = torch.tensor(table.lengths).cumsum(0)
+    owner = torch.searchsorted(ends, starts, right=True)
+    held, kept = [], []
+    for series in range(len(ends)):
+        mine = starts[owner == series]
+        count = int(HELD_SHARE * len(mine))
+        if count and len(mine) > count + horizon:
+            held.append(mine[-count:])
+            mine = mine[: len(mine) - count - horizon]
+        kept.append(mine)
+    chosen = torch.cat(held) if held else starts[:0]
+    if len(chosen) < LEAST_HELD:
+        return starts[:0], starts
+    return _spread_out(chosen, HELD_WINDOWS), torch.cat(kept)
 
 
 def linear_head(
