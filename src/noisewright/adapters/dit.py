@@ -168,7 +168,7 @@ class FluxDiT(DiTFamily):
 
     def time_embedding(self, transformer: Any, call: Arguments) -> Float[Tensor, "batch width"]:
         """Return the embedding of time, guidance if there is one, and pooled text."""
-        dtype = transformer.x_embedder.weight.dtype
+        dtype = call["hidden_states"].dtype  # weights may be stored in another one
         numbers = [call["timestep"], call.get("guidance")]
         numbers = [1000 * number.to(dtype) for number in numbers if number is not None]
         return transformer.time_text_embed(*numbers, call["pooled_projections"])
@@ -225,11 +225,10 @@ class QwenDiT(DiTFamily):
     def time_embedding(self, transformer: Any, call: Arguments) -> Float[Tensor, "rows width"]:
         """Return the embedding of time; with ``zero_cond_t`` a second half of rows for time 0."""
         states = call["hidden_states"]
-        dtype = transformer.img_in.weight.dtype
-        time = call["timestep"].to(dtype)
+        time = call["timestep"].to(states.dtype)
         if transformer.zero_cond_t:
             time = torch.cat([time, time * 0])
-        return transformer.time_text_embed(time, states.to(dtype), call.get("additional_t_cond"))
+        return transformer.time_text_embed(time, states, call.get("additional_t_cond"))
 
     def velocity(
         self, transformer: Any, states: Tensor, time: Tensor
