@@ -180,6 +180,7 @@ def test_settings_are_those_of_an_estimator():
         {"precondition": False},
         {"momentum": "context"},
         {"damping": True},
+        {"target": "D", "forces": False, "sigma_p": 2.0},
         {"loss_units": "whitened"},
         {"grid": "uniform"},
         {"scaling": "global"},

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from noisewright.methods.kineflow import KineFlow, checks
+from noisewright.methods.kineflow.apart import linear_part
 from noisewright.methods.kineflow.baselines import (
     LEVELS,
     DLinear,
@@ -31,6 +32,7 @@ from noisewright.methods.kineflow.scaling import Inputs, Layout, scaled
 from noisewright.methods.kineflow.scores import score_line, score_quantiles, score_samples
 from noisewright.methods.kineflow.training import FlowPlan, hold_out, linear_head, train_flow
 from noisewright.methods.kineflow.windows import Table, Windows, carried
+from noisewright.paths import kinetic_path
 from noisewright.random import StepDraws, isolated
 from noisewright.types import InputError
 
@@ -368,6 +370,34 @@ def test_learned_damping_has_nothing_to_learn():
     assert made.sample(table.windows(starts[:2], 24, 6), 4).shape == (2, 4, 6, 1)
 
 
+@pytest.mark.parametrize("sigma_p", [0.5, 1.0])
+@pytest.mark.parametrize("s", [0.0, 0.3, 0.9])
+def test_linear_part_is_the_regression_of_the_bend_on_position_and_momentum(s, sigma_p):
+    stream = torch.Generator().manual_seed(0)
+    q0, noise, data = torch.randn(3, 400_000, 1, generator=stream, dtype=torch.float64)
+    q, p, _ = kinetic_path(q0, sigma_p * noise, data, s)
+    seen, bend = torch.cat([q, p], dim=1), data - q0 - sigma_p * noise
+    found = torch.linalg.lstsq(seen, bend).solution[:, 0]
+    gain_q, gain_p, left = linear_part(torch.tensor(s), sigma_p)
+    assert found.tolist() == pytest.approx([float(gain_q), float(gain_p)], abs=0.02)
+    rest = bend[:, 0] - seen @ found
+    assert float(rest.std()) == pytest.approx(float(left), abs=0.01)
+
+
+def test_network_fed_apart_starts_at_the_gaussian_law_and_learns():
+    table, layout = waves(), Layout(24, 6, 1, future=1)
+    starts = table.starts(24, 6)
+    made = model(layout, loud=False, apart=1.0, drivers="concatenated")
+    made.set_head(linear_head(table, starts, None, None, layout))
+    one = table.windows(starts[:1], 24, 6)
+    drawn = made.sample(one, 20_000, steps=20, antithetic=True)[0, :, :, 0]
+    unit = float(scaled(one, layout).spread)
+    cover = (made.factor[0] @ made.factor[0].T) * unit**2
+    torch.testing.assert_close(torch.cov(drawn.T), cover, atol=0.06 * float(cover.max()), rtol=0)
+    trained = train_flow(made, table, starts, FlowPlan(steps=40, batch=64), 0)
+    assert np.mean(trained.losses[-10:]) < np.mean(trained.losses[:10])
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -393,6 +423,8 @@ def test_unknown_way_of_drivers_and_first_order_damping_are_refused(refuses):
         model(drivers="odd")
     with pytest.raises(InputError, match="damping"):
         model(damping=True).sample(windows(), 4, order=1)
+    with pytest.raises(InputError, match="apart="):
+        model(apart=1.0)
 
 
 # ---------------------------------------------------------------------------- training

@@ -18,6 +18,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from noisewright.methods.kineflow.apart import apart_slip, end_point
 from noisewright.methods.kineflow.field import Drivers, Field, Surroundings
 from noisewright.methods.kineflow.head import RidgeHead, linear_forecast, residual_factor
 from noisewright.methods.kineflow.scaling import Inputs, Layout, scaled
@@ -52,7 +53,7 @@ class Draw:
     antithetic: bool
     temperature: float
 
-    def check(self, count: int, *, damped: bool) -> None:
+    def check(self, count: int, *, bound: bool) -> None:
         """Refuse what cannot work.
 
         Raises:
@@ -60,8 +61,8 @@ class Draw:
         """
         if self.order not in (1, 2):
             raise InputError(f"order={self.order} must be 1 (usual flow) or 2 (phase space)")
-        if self.order == 1 and damped:
-            raise InputError("damping needs momenta: order must be 2")
+        if self.order == 1 and bound:
+            raise InputError("this model needs momenta (damping, target='D'): order must be 2")
         for name, value in (("n_samples", count), ("steps", self.steps)):
             if value < 1:
                 raise InputError(f"{name}={value} must be at least 1")
@@ -128,6 +129,8 @@ class KineFlow(Pretrained):
         precondition: Whether the flow works on whitened residuals.
         data_units: Whether the loss is in the data's units.
         damping: Whether a multiple of the momentum's information-free part is learned.
+        apart: None for the model above. A number is the spread of starting momenta of its other
+            form, :mod:`noisewright.methods.kineflow.apart`; drivers are concatenated there.
 
     Attributes:
         layout: Shapes of the windows.
@@ -145,10 +148,13 @@ class KineFlow(Pretrained):
         precondition: bool = True,
         data_units: bool = True,
         damping: bool = False,
+        apart: float | None = None,
     ) -> None:
         super().__init__()
         self.layout = Layout(**layout)
-        self.precondition, self.data_units = precondition, data_units
+        self.precondition, self.data_units, self.apart = precondition, data_units, apart
+        if apart is not None and (drivers != "concatenated" or damping):
+            raise InputError("apart= goes with drivers='concatenated' and without damping")
         horizon, channels = self.layout.horizon, self.layout.channels
         self.field = Field(
             self.layout,
@@ -156,7 +162,7 @@ class KineFlow(Pretrained):
             depth=depth,
             dropout=dropout,
             drivers=drivers,
-            width=horizon,
+            width=horizon if apart is None else 2 * horizon,
         )
         self.kappa = nn.Parameter(torch.zeros(horizon)) if damping else None
         self.weight: Tensor
@@ -205,18 +211,32 @@ class KineFlow(Pretrained):
         rest = inputs.target - self.point(inputs)
         data = self.whitened(rest)[:, None]
         around = self.field.surroundings(inputs)
-        batch, channels, horizon = len(windows), self.layout.channels, self.layout.horizon
+        batch, channels = len(windows), self.layout.channels
+        if self.apart is None:
+            slip = self._slip(data, around, draws, batch)
+        else:
+            slip = apart_slip(self.field, data, around, draws, self.apart, LOOKS)
+        weight = self._weights(inputs)
+        found = weight * self._size(slip).mean(dim=1)
+        if self.field.drivers == "forces":
+            found = found + FORCE_WEIGHT * weight * self._size(around.force - data).mean(dim=1)
+        return found.view(batch, channels).mean(dim=1)
+
+    def _slip(self, data: Tensor, around: Surroundings, draws: StepDraws, batch: int) -> Tensor:
+        """Return the error of the end point over the noise level, (rows, LOOKS, H)."""
+        channels, horizon = self.layout.channels, self.layout.horizon
         like = data.new_empty(batch, channels * LOOKS * horizon)
         noise = draws.normal_like(like).view(batch * channels, LOOKS, horizon)
         angle = self._angles(draws, batch, channels).to(data.device)
         slip = self.field.slip(data, noise, angle, around)
         if self.kappa is not None:
             slip = slip + self.kappa * draws.normal_like(like).view_as(noise)
-        weight = self._weights(inputs)
-        found = weight * self._size(slip).mean(dim=1)
-        if self.field.drivers == "forces":
-            found = found + FORCE_WEIGHT * weight * self._size(around.force - data).mean(dim=1)
-        return found.view(batch, channels).mean(dim=1)
+        return slip
+
+    @property
+    def needs_momentum(self) -> bool:
+        """Whether it can be drawn in phase space only."""
+        return self.kappa is not None or self.apart is not None
 
     @staticmethod
     def _angles(draws: StepDraws, batch: int, channels: int) -> Tensor:
@@ -282,7 +302,7 @@ class KineFlow(Pretrained):
             InputError: If a setting cannot work.
         """
         draw = Draw(order, steps, sigma_p, grid, method, momentum, antithetic, temperature)
-        draw.check(count, damped=self.kappa is not None)
+        draw.check(count, bound=self.needs_momentum)
         seeds = (
             [derive_seed(seed, "window", i) for i in range(len(windows))]
             if isinstance(seed, int)
@@ -335,7 +355,7 @@ class KineFlow(Pretrained):
 
     def _walk(self, q: Tensor, noise: Tensor, around: Surroundings, draw: Draw) -> Tensor:
         """Return the ends of walks in phase space, (rows, samples, H)."""
-        kinetic = KineticPath(draw.sigma_p)
+        kinetic = KineticPath(draw.sigma_p if self.apart is None else self.apart)
         drift = around.force if draw.momentum == "context" else torch.zeros_like(around.force)
         times = (
             kinetic.times(draw.steps)
@@ -349,16 +369,19 @@ class KineFlow(Pretrained):
             s = 1 - float(t)
             b, c = (3 * s**2 - s**3) / 2, 3 * s - 1.5 * s**2
             still_q, still_p = q - (s - b) * drift, p - (1 - c) * drift
-            look, angle = kinetic.statistic(still_q, still_p, t)
-            end = self.field.predict(look, angle.reshape(1, 1, 1), around)
-            if self.kappa is not None:
-                across = kinetic.across(still_q, still_p, t)
-                end = end + (angle.sin() * self.kappa * across).to(end.dtype)
+            if self.apart is not None:
+                end = end_point(self.field, still_q, still_p, s, self.apart, around)
+            else:
+                look, angle = kinetic.statistic(still_q, still_p, t)
+                end = self.field.predict(look, angle.reshape(1, 1, 1), around)
+                if self.kappa is not None:
+                    across = kinetic.across(still_q, still_p, t)
+                    end = end + (angle.sin() * self.kappa * across).to(end.dtype)
             if ends is not None:
                 end = ends.ahead(end)
             return kinetic.acceleration(end, q, p, t)
 
-        p = draw.sigma_p * noise + drift
+        p = kinetic.sigma_p * noise + drift
         method = "bridge" if ends is not None else draw.method
         return integrate_second_order(field, q, p, method=method, times=times).state
 

@@ -50,7 +50,8 @@ class KineFlowForecaster(BaseEstimator):
         precondition: Whether the flow works on whitened residuals.
         momentum: ``"zero"``, or ``"context"`` for starting momenta that point along the force.
         path: ``"free_end"``, the path of least acceleration.
-        target: ``"endpoint"``, the network predicts where the path ends.
+        target: ``"endpoint"``, the network predicts where the path ends; ``"D"`` its bend, from
+            position and momentum fed apart (for comparison; needs ``forces=False``).
         forces: Drivers as forces; False concatenates them to the context.
         damping: Learn a multiple of the momentum's information-free part (an ablation).
         loss_units: ``"data"``, or ``"whitened"`` (an ablation).

@@ -25,7 +25,7 @@ WHOLE = (
 
 CHOICES = {
     "path": ("free_end",),
-    "target": ("endpoint",),
+    "target": ("endpoint", "D"),
     "loss_units": ("data", "whitened"),
     "scaling": ("instance", "global"),
     "missing": MISSING,
@@ -59,7 +59,9 @@ def check_options(options: dict[str, Any]) -> None:
         options["momentum"],
         antithetic=False,
         temperature=options["temperature"],
-    ).check(2, damped=options["damping"])
+    ).check(2, bound=options["damping"] or options["target"] == "D")
+    if options["target"] == "D" and (options["forces"] or options["damping"]):
+        raise InputError("target='D' feeds drivers to the network: say forces=False, damping=False")
 
 
 def model_options(options: dict[str, Any]) -> dict[str, Any]:
@@ -76,4 +78,5 @@ def model_options(options: dict[str, Any]) -> dict[str, Any]:
         "precondition": options["precondition"],
         "data_units": options["loss_units"] == "data",
         "damping": options["damping"],
+        "apart": options["sigma_p"] if options["target"] == "D" else None,
     }
