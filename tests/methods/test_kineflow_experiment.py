@@ -155,6 +155,7 @@ def test_own_file_is_forecast_and_scored(tmp_path):
         ({"context": 300}, 400, "need at least 510 time steps"),
         ({"target": ("price",), "exog": ("price",)}, 400, "nothing to forecast"),
         ({"target": ("lod",)}, 400, "did you mean 'load'"),
+        ({"target": ("load,prce",)}, 400, "did you mean 'price'"),
     ],
 )
 def test_own_file_that_does_not_fit_is_refused(tmp_path, settings, rows, words):

@@ -180,8 +180,8 @@ def series_case(name: str, channels: int | None = None, stride: int = 17) -> Cas
     filling = f" {missing} missing values are interpolated." if missing else ""
     note = (
         f"{provenance.describe()} Used: {len(frame)} rows x {frame.shape[1]} channels; parts end "
-        f"at rows {ends[0]}, {ends[1]}, {ends[2]}; context {lengths[0]}, horizon {lengths[1]}, a "
-        f"test window each {lengths[3]} steps on; calendar: {', '.join(names) or 'none'}.{filling}"
+        f"at rows {ends[0]}, {ends[1]}, {ends[2]}; context {lengths[0]}, horizon {lengths[1]}, "
+        f"test windows {lengths[3]} apart; calendar: {', '.join(names) or 'none'}.{filling}"
     )
     return Case(
         name=name,

@@ -77,10 +77,10 @@ def own_case(settings: Settings, path: str) -> Case:
     Raises:
         InputError: If the file or a setting cannot work.
     """
-    wanted = [*settings.target, *settings.exog] if settings.target else None
+    chosen, exog = (_names(part) for part in (settings.target, settings.exog))
+    wanted = [*chosen, *exog] if chosen else None
     frame, provenance = read_series(path, time=settings.time, columns=wanted)
     step = check_time_axis(frame.index, provenance.name)
-    exog = list(settings.exog)
     target = [str(c) for c in frame.columns if c not in exog]
     lost = [c for c in exog if c not in frame.columns]
     if lost or not target:
@@ -117,3 +117,8 @@ def own_case(settings: Settings, path: str) -> Case:
         stride=max(1, (rows - ends[1]) // 150),
         note=note,
     )
+
+
+def _names(given: tuple[str, ...]) -> list[str]:
+    """Return column names given one by one or with commas between them."""
+    return [name for part in given for name in part.split(",") if name]
