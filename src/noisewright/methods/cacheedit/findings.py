@@ -101,7 +101,8 @@ def show(settings: Settings, run: Run, data: Data, edited: Records) -> None:
 
 def _telling(edited: Records, seed: int, ours: str, shown: Tensor) -> int:
     """Return the picture in the middle by our gain, among the half with the most contrast."""
-    busy = shown.flatten(1).std(dim=1).argsort(descending=True)[: max(1, len(shown) // 2)]
+    contrast = shown.mean(dim=1).flatten(1).std(dim=1)
+    busy = contrast.argsort(descending=True)[: max(1, len(shown) // 2)]
     gain = edited[ours, seed]["background"][-1] - edited["full", seed]["background"][-1]
     return int(busy[gain[busy].argsort()[len(busy) // 2]])
 
