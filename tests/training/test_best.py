@@ -94,6 +94,14 @@ def test_a_score_that_is_never_a_number_keeps_the_start():
     assert best.step == 0
 
 
+def test_without_a_score_the_end_is_kept():
+    net, begun = training(10)
+    best = train_to_best(begun, None)
+    assert (best.step, best.score, best.seen) == (10, None, ())
+    assert net.value.item() == begun.average.values["value"].item() > 0
+    assert not net.training
+
+
 def test_average_is_needed_and_checkpoints_are_refused(tmp_path):
     _, begun = training(average=None)
     with pytest.raises(InputError, match="average="):

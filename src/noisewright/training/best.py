@@ -23,18 +23,18 @@ class Best:
 
     Attributes:
         step: Finished steps when they were looked at; 0 for those before the training.
-        score: Their score.
+        score: Their score; None if nothing was looked at.
         seen: All looks, (step, score).
     """
 
     step: int
-    score: float
+    score: float | None
     seen: tuple[tuple[int, float], ...]
 
 
 def train_to_best(
     training: Training,
-    score: Callable[[Any], float],
+    score: Callable[[Any], float] | None,
     *,
     looks: int = 40,
     patience: int | None = None,
@@ -47,7 +47,8 @@ def train_to_best(
         training: From :func:`fit`, with ``average=`` and without ``checkpoint=``: which weights
             were best so far is not in a checkpoint.
         score: The lower the better; gets the module with averaged weights, in evaluation mode and
-            without gradients. It should draw the same noise at each look.
+            without gradients. It should draw the same noise at each look. None keeps the weights
+            of the end.
         looks: How often to look, evenly; the end is always looked at.
         patience: Looks without improvement before stopping; None never stops early.
         start: Whether the weights before the training stand for choice too.
@@ -79,6 +80,7 @@ def train_to_best(
     def look(step: int) -> bool:
         """Look at the averaged weights; return whether they are the best so far."""
         nonlocal best, place, kept
+        assert score is not None
         with average.applied() as module, torch.no_grad():
             mode = module.training
             found = float(score(module.eval()))
@@ -89,18 +91,21 @@ def train_to_best(
         best, place, kept = found, step, copy.deepcopy(average.state_dict())
         return True
 
-    if start:
+    if start and score is not None:
         look(0)
     for done in training:
         if watch is not None:
             watch(done)
-        if done.step % every and done.step != steps:
+        if score is None or (done.step % every and done.step != steps):
             continue
         waited = 0 if look(done.step) else waited + 1
         if patience is not None and waited >= patience:
             break
-    average.load_state_dict(kept)
+    if score is not None:
+        average.load_state_dict(kept)
     _settle(training.module, average.values)
+    if score is None:
+        return Best(training.step, None, ())
     return Best(place, best, tuple(seen))
 
 

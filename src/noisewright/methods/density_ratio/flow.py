@@ -107,7 +107,6 @@ def train_flow(
     probe = _HeldOut(rows, held, plan, seed) if len(held) >= LEAST_HELD_OUT else None
     if probe is None:
         kept = torch.arange(len(points))
-    average = Average(net, plan.ema)
     training = fit(
         net,
         {name: value[kept] for name, value in rows.items()},
@@ -117,13 +116,11 @@ def train_flow(
         seed=derive_seed(seed, "train"),
         rate=plan.rate,
         optimizer=partial(torch.optim.AdamW, weight_decay=plan.weight_decay, fused=True),
-        average=average,
+        average=Average(net, plan.ema),
         device=plan.device,
     )
-    if probe is None:
-        training.finish()
-        return TrainedFlow(average.averaged(), plan.steps, None)  # pyright: ignore[reportArgumentType] - a copy of net
-    best = train_to_best(training, probe.loss, looks=CHECKS, patience=plan.patience)
+    score = None if probe is None else probe.loss
+    best = train_to_best(training, score, looks=CHECKS, patience=plan.patience)
     return TrainedFlow(net, best.step, best.score)
 
 

@@ -6,9 +6,8 @@ know each lead by itself return quantiles; the networks for the mean return one 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -20,10 +19,10 @@ from torch.nn import functional
 from noisewright.methods.kineflow.field import ResidualBlock
 from noisewright.methods.kineflow.head import RidgeHead, linear_forecast, residual_factor
 from noisewright.methods.kineflow.scaling import Inputs, Layout, scaled
-from noisewright.methods.kineflow.training import FlowPlan
+from noisewright.methods.kineflow.training import FlowPlan, begin_training
 from noisewright.methods.kineflow.windows import Table, Windows, carried
 from noisewright.random import StepDraws, derive_seed, isolated
-from noisewright.training import Average, fit
+from noisewright.training import train_to_best
 
 __all__ = [
     "LEVELS",
@@ -248,34 +247,13 @@ def _train(
         inputs = scaled(table.windows(batch, layout.context, layout.horizon), layout)
         return penalty(module(inputs), inputs)
 
-    average = Average(net, plan.ema)
-    training = fit(
-        net,
-        starts,
-        loss,
-        steps=plan.steps,
-        batch=min(plan.batch, len(starts)),
-        seed=derive_seed(seed, "train"),
-        rate=plan.rate,
-        warmup=min(plan.warmup, plan.steps // 4),
-        optimizer=partial(torch.optim.AdamW, weight_decay=plan.weight_decay, fused=True),
-        average=average,
-        device="cpu",
-    )
-    every, best, least = max(1, plan.steps // plan.looks), None, float("inf")
-    probe = None if held is None else scaled(held, layout)
-    for done in training:
-        if probe is None or not (done.step % every == 0 or done.step == plan.steps):
-            continue
-        with average.applied() as module, torch.no_grad():
-            module.eval()
-            score = float(penalty(module(probe), probe).mean())
-            module.train()
-        if score < least:
-            best, least = copy.deepcopy(average.state_dict()), score
-    if best is not None:
-        average.load_state_dict(best)
-    return average.averaged()
+    def score(module: Any, probe: Inputs) -> float:
+        return float(penalty(module(probe), probe).mean())
+
+    training = begin_training(net, starts, loss, replace(plan, device="cpu"), seed)
+    held_score = None if held is None else partial(score, probe=scaled(held, layout))
+    train_to_best(training, held_score, looks=plan.looks)
+    return net
 
 
 def train_mean(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from noisewright.methods.kineflow.flow import KineFlow
 from noisewright.methods.kineflow.head import RidgeHead, fit_head
@@ -16,9 +16,9 @@ from noisewright.methods.kineflow.scaling import Layout, scaled
 from noisewright.methods.kineflow.windows import Table, Windows
 from noisewright.metrics import crps_ensemble
 from noisewright.random import StepDraws, derive_seed
-from noisewright.training import Average, fit
+from noisewright.training import Average, Loss, Training, TrainStep, fit, train_to_best
 
-__all__ = ["FlowPlan", "TrainedFlow", "hold_out", "linear_head", "train_flow"]
+__all__ = ["FlowPlan", "TrainedFlow", "begin_training", "hold_out", "linear_head", "train_flow"]
 
 HEAD_WINDOWS = 4000
 """Windows that the linear head is fitted on, at most; evenly spread."""
@@ -124,7 +124,7 @@ def train_flow(
     seed: int,
     *,
     held: Windows | None = None,
-    watch: object = None,
+    watch: Callable[[TrainStep], object] | None = None,
 ) -> TrainedFlow:
     """Train a model whose head is set, in place.
 
@@ -143,9 +143,19 @@ def train_flow(
         windows = train.windows(batch.cpu(), *length).to(plan.device)
         return module.loss(windows, draws)
 
-    average = Average(model, plan.ema)
-    training = fit(
-        model,
+    score = None if held is None else partial(held_out_score, held=held, plan=plan, seed=seed)
+    # The start stands for choice too: it is the linear forecast with Gaussian errors.
+    training = begin_training(model, starts, loss, plan, seed)
+    best = train_to_best(training, score, looks=plan.looks, start=True, watch=watch)
+    return TrainedFlow(model, training.losses, list(best.seen), floored=False)
+
+
+def begin_training(
+    net: nn.Module, starts: Tensor, loss: Loss, plan: FlowPlan, seed: int
+) -> Training:
+    """Return a training by a plan; flows and baselines alike."""
+    return fit(
+        net,
         starts,
         loss,
         steps=plan.steps,
@@ -154,48 +164,20 @@ def train_flow(
         rate=plan.rate,
         warmup=min(plan.warmup, plan.steps // 4),
         optimizer=partial(torch.optim.AdamW, weight_decay=plan.weight_decay, fused=True),
-        average=average,
+        average=Average(net, plan.ema),
         device=plan.device,
     )
-    every = max(1, plan.steps // plan.looks)
-    best, best_score, seen = None, float("inf"), []
-    if held is not None:  # the start is the linear forecast with Gaussian errors
-        best, best_score = (
-            copy.deepcopy(average.state_dict()),
-            held_out_score(average, held, plan, seed),
-        )
-        seen.append((0, best_score))
-    for done in training:
-        if callable(watch):
-            watch(done)
-        if held is None or not (done.step % every == 0 or done.step == plan.steps):
-            continue
-        score = held_out_score(average, held, plan, seed)
-        seen.append((done.step, score))
-        if score < best_score:
-            best, best_score = copy.deepcopy(average.state_dict()), score
-    if best is not None:
-        average.load_state_dict(best)
-    with average.applied():
-        weights = {name: value.clone() for name, value in model.state_dict().items()}
-    model.load_state_dict(weights)
-    return TrainedFlow(model.eval(), training.losses, seen, floored=False)
 
 
-def held_out_score(average: Average, held: Windows, plan: FlowPlan, seed: int) -> float:
+def held_out_score(module: KineFlow, *, held: Windows, plan: FlowPlan, seed: int) -> float:
     """Return the mean score of few samples on held-out windows, always with the same draws."""
-    with average.applied() as module:
-        assert isinstance(module, KineFlow)
-        training = module.training
-        module.eval()
-        samples = module.sample(
-            held.to(plan.device),
-            plan.look_samples,
-            order=2 if module.needs_momentum else 1,
-            steps=plan.look_steps,
-            seed=derive_seed(seed, "held out"),
-            antithetic=True,
-        )
-        module.train(training)
+    samples = module.sample(
+        held.to(plan.device),
+        plan.look_samples,
+        order=1 if module.kappa is None else 2,
+        steps=plan.look_steps,
+        seed=derive_seed(seed, "held out"),
+        antithetic=True,
+    )
     truth = np.asarray(held.target)
     return float(crps_ensemble(samples.cpu().numpy(), truth, axis=1, antithetic=True).mean())
