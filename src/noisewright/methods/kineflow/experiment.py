@@ -17,6 +17,7 @@ from noisewright.methods.kineflow import checks, pictures, trials
 from noisewright.methods.kineflow.cases import Case, oscillator_case, series_case
 from noisewright.methods.kineflow.own_series import forecast_own_series
 from noisewright.methods.kineflow.settings import Settings
+from noisewright.methods.kineflow.summary import finding, main_set, tables
 from noisewright.reports.run import Run
 
 __all__ = ["Settings", "run"]
@@ -27,8 +28,6 @@ ABLATIONS = ("state", "damped", "unweighted")
 SCORES = ("crps", "mse", "coverage90", "roughness_ratio", "seconds_sample")
 LINES = ("dlinear", "driver_mlp", "patchtst")
 GENERATIVE = ("first_order_flow", "ddpm_residual")
-TIE = 1.0
-"""Percent below which two scores count as equal; see claim 4."""
 
 Records = dict[str, dict[str, list[dict[str, Any]]]]
 
@@ -45,8 +44,8 @@ def run(settings: Settings, run: Run) -> None:
     _record_extras(settings, run, found)
     _exactness(run)
     _pictures(settings, run, cases, found)
-    _tables(run, cases)
-    run.finding(_finding(run, cases))
+    tables(run, list(cases))
+    run.finding(finding(run, main_set(cases)))
 
 
 # ---------------------------------------------------------------------------- measurements
@@ -200,12 +199,6 @@ def _exactness(run: Run) -> None:
 # ---------------------------------------------------------------------------- the report
 
 
-def _main_set(cases: Iterable[str]) -> str:
-    """Return the set that leads the report."""
-    cases = list(cases)
-    return next((name for name in ("etth1", "etth2", "osc") if name in cases), cases[0])
-
-
 def _spreads(run: Run, name: str, kind: str, methods: Iterable[str]) -> dict[str, tuple]:
     """Return mean and spread of the methods that were measured."""
     known = run.values.means()
@@ -214,7 +207,7 @@ def _spreads(run: Run, name: str, kind: str, methods: Iterable[str]) -> dict[str
 
 def _pictures(settings: Settings, run: Run, cases: dict[str, Case], found: Records) -> None:
     first = {name: {arm: parts[0] for arm, parts in arms.items()} for name, arms in found.items()}
-    main = _main_set(cases)
+    main = main_set(cases)
     _lead(run, main, first[main])
     _additions(run, main)
     _by_lead(run, main, first[main])
@@ -353,46 +346,4 @@ def _calls(settings: Settings, run: Run) -> None:
         caption="ETTh1, every third window. Above: score against network calls, one network, "
         "four ways of walking. Below: how much the score rises when contexts are noisy.",
         alt="Curves that fall steeply to four calls and are flat from there; bars of the rise.",
-    )
-
-
-def _tables(run: Run, cases: dict[str, Case]) -> None:
-    methods = list(pictures.NAMES)
-    known = run.values.means()
-    for kind, title in (
-        ("crps", "CRPS, standardised units; a line for the mean has its absolute error"),
-        ("mse", "Squared error of the mean forecast, standardised units"),
-        ("coverage90", "Share of what came inside the 90 % interval"),
-    ):
-        rows = [
-            [
-                pictures.NAMES[m],
-                *(
-                    run.spread(key) if (key := f"{name}.{kind}.{m}") in known else None
-                    for name in cases
-                ),
-            ]
-            for m in methods
-        ]
-        rows = [row for row in rows if any(cell is not None for cell in row[1:])]
-        run.table(title, ["method", *cases], rows, ours=pictures.NAMES["kineflow"])
-
-
-def _finding(run: Run, cases: dict[str, Case]) -> str:
-    main = _main_set(cases)
-    known = run.values.means()
-    ours = known[f"{main}.crps.kineflow"]
-
-    def percent(method: str) -> float:
-        return 100 * (1 - ours / known[f"{main}.crps.{method}"])
-
-    def words(gain: float) -> str:
-        return f"{abs(gain):.1f} % {'better' if gain >= 0 else 'worse'} than"
-
-    gap = percent("first_order_forces")
-    order = "adds nothing" if abs(gap) < TIE else "adds" if gap > 0 else "costs"
-    return (
-        f"On {main} futures are {words(percent('linear_gaussian'))} a linear Gaussian forecast and "
-        f"{words(percent('first_order_flow'))} the usual flow; second order {order}: the same "
-        f"network in first order is within {abs(gap):.1f} %"
     )
