@@ -17,7 +17,7 @@ class Settings:
 
     sets: tuple[str, ...] = CASES
     """Which sets to forecast; those that are not at hand are left out and named."""
-    steps: int = 600
+    steps: int = 1200
     """Optimizer steps of every network on the hourly sets."""
     small_steps: int = 200
     """Optimizer steps on the small sets of statsmodels."""
