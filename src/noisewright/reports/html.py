@@ -51,14 +51,25 @@ def number(value: float | None, digits: int = 3) -> str:
     return text.replace("-", "−") if text.startswith("-") else text
 
 
+ROUNDING = 1e-7
+"""Spread over mean below which seeds differ by rounding only."""
+
+
 def with_spread(mean: float | None, std: float | None) -> str:
     """Return ``mean ± std``, both with the decimals that the spread asks for.
 
     Example:
         >>> with_spread(0.4312, 0.0176), with_spread(24.8, 0.0), with_spread(8.0, 0.25)
         ('0.431 ± 0.018', '24.8', '8.00 ± 0.25')
+
+        A spread that is only rounding is none.
+
+        >>> with_spread(0.295, 5e-11)
+        '0.295'
     """
     if mean is None or not std or not math.isfinite(std) or not math.isfinite(mean):
+        return number(mean)
+    if std < ROUNDING * abs(mean):
         return number(mean)
     decimals = 1 - math.floor(math.log10(abs(std)))
     if decimals < 0:
