@@ -192,3 +192,17 @@ def test_peak_memory_rises_with_what_is_held():
     held = np.ones(int(before * 1e6 / 8))  # as much again as the process ever had, touched
     assert peak_mb() > before + 10
     assert held[-1] == 1
+
+
+def grow(index: int) -> int:
+    """Keep 120 MB for good, and take long enough for the look at memory that comes each second."""
+    vars(sys).setdefault("held", []).append(bytearray(b"x") * 120_000_000)
+    time.sleep(0.7)
+    return index
+
+
+@pytest.mark.slow
+def test_workers_that_grow_large_are_replaced_although_warnings_are_errors():
+    """joblib warns of it in the thread that looks after workers; raised there, all would wait."""
+    tasks = [{"index": i} for i in range(12)]
+    assert fan_out(grow, tasks, jobs=2, threads=1) == list(range(12))

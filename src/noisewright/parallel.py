@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -169,7 +170,13 @@ def _on_loky(
         for index, task in tasks.items()
     )
     try:
-        with parallel_config(backend="loky", inner_max_num_threads=threads):
+        with (
+            parallel_config(backend="loky", inner_max_num_threads=threads),
+            warnings.catch_warnings(),
+        ):
+            # A worker that has grown large is replaced by a fresh one. Where warnings are errors,
+            # saying so would end the thread that looks after the workers, and with it all hope.
+            warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
             # max_nbytes=None: memory-mapped inputs would be read-only in workers only.
             # Two workers at least: with one, joblib would run the task in this process.
             parallel: Any = Parallel(

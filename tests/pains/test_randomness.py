@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from noisewright import data, metrics, random, solvers, training
 from noisewright.nets import MLP
-from noisewright.paths import Denoiser, GaussianPath, RectifiedSchedule
+from noisewright.paths import Denoiser, GaussianPath, KineticPath, RectifiedSchedule
 from noisewright.random import derive_seed, isolated
 from noisewright.steering import ClassifierFree, GradientGuidance
 from noisewright.testing import gaussian_denoiser
@@ -77,6 +77,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "random.isolated": isolated_draw,
     "random.StepDraws.__init__": lambda seed: random.StepDraws(seed, 2, 4, slice(1, 3)).uniform(),
     "paths.GaussianPath.prior": lambda **how: PATH.prior(STATE, **how),
+    "paths.KineticPath.prior": lambda **how: torch.stack(KineticPath().prior(STATE, **how)),
     "solvers.log_likelihood": lambda **how: solvers.log_likelihood(
         Denoiser(awake_network(torch.float32), PATH),
         torch.ones(2, 5),
@@ -89,6 +90,9 @@ CALLS: dict[str, Callable[..., Any]] = {
     ).total(),
     "data.photos": lambda seed: data.photos(16, "test", per_photo=2, seed=seed).images,
     "data.open_images": lambda seed: data.open_images("digits", size=8, seed=seed).images,
+    "data.DrivenOscillator.simulate": lambda seed: torch.from_numpy(
+        data.DrivenOscillator.simulate(50, seed).y
+    ),
     "data.ImageSet.split": lambda seed: (
         data.digits("test").split(0.5, by="image", seed=seed)[1].images
     ),
@@ -97,6 +101,9 @@ CALLS: dict[str, Callable[..., Any]] = {
     )(STATE.reshape(1, 1, 2, 3)),
     "metrics.bootstrap_interval": lambda seed: dataclasses.astuple(
         metrics.bootstrap_interval(STATE.flatten(), draws=20, seed=seed)
+    ),
+    "metrics.randomised_ranks": lambda seed: torch.from_numpy(
+        metrics.randomised_ranks(STATE.numpy(), STATE[:, 0].numpy(), 1, seed=seed)
     ),
     "training.fit": trained,
     "training.Plan.__init__": lambda seed: training.Plan(1, 1, seed=seed).seed,

@@ -174,7 +174,7 @@ def held_out_score(module: KineFlow, *, held: Windows, plan: FlowPlan, seed: int
     samples = module.sample(
         held.to(plan.device),
         plan.look_samples,
-        order=1 if module.kappa is None else 2,
+        order=2 if module.needs_momentum else 1,
         steps=plan.look_steps,
         seed=derive_seed(seed, "held out"),
         antithetic=True,
