@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -73,6 +74,11 @@ def start() -> Callable[..., subprocess.Popen[str]]:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=hear_ctrl_c,
         )
+
+    def hear_ctrl_c() -> None:
+        # A shell that puts the tests into the background makes all of them deaf to it.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     return start
