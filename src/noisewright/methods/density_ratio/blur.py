@@ -17,6 +17,7 @@ import math
 import numpy as np
 from scipy.special import log_softmax
 
+from noisewright.methods.density_ratio.ratio import CLIPPED_START
 from noisewright.methods.density_ratio.schedule import paper_time
 from noisewright.paths import GaussianPath
 
@@ -24,9 +25,6 @@ __all__ = ["CANDIDATES", "best_per_fold", "start_of_blur"]
 
 CANDIDATES = (0.2, 0.4, 0.6, 0.8, 1.0)
 """Blurs that ``"auto"`` tries beside the floor, in units of the common scale."""
-
-CLOSEST_START = 1 - 1e-3
-"""Where a walk starts on a path without a floor, whose score is infinite at t = 1."""
 
 
 def start_of_blur(path: GaussianPath, blur: float) -> float:
@@ -43,9 +41,9 @@ def start_of_blur(path: GaussianPath, blur: float) -> float:
         (1.0, 0.666667)
     """
     if blur == 0:
-        return CLOSEST_START
+        return 1 - CLIPPED_START
     start = paper_time(float(path.schedule.time_of_logsnr(-2 * math.log(blur))))
-    return min(start, 1.0 if path.schedule.has_floor else CLOSEST_START)
+    return min(start, 1.0 if path.schedule.has_floor else 1 - CLIPPED_START)
 
 
 def best_per_fold(

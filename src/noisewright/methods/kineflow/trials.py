@@ -17,7 +17,7 @@ from noisewright.methods.kineflow.cases import OSCILLATOR_SEED, Case, Parts
 from noisewright.methods.kineflow.flow import KineFlow
 from noisewright.methods.kineflow.head import RidgeHead
 from noisewright.methods.kineflow.scores import score_line, score_quantiles, score_samples
-from noisewright.methods.kineflow.training import FlowPlan, linear_head, train_flow
+from noisewright.methods.kineflow.training import FlowPlan, TrainedFlow, linear_head, train_flow
 from noisewright.methods.kineflow.windows import Windows
 from noisewright.paths import CosineSchedule, GaussianPath
 from noisewright.random import derive_seed, isolated
@@ -59,6 +59,29 @@ def _head(case: Case, parts: Parts, *, by_channel: bool = False) -> RidgeHead:
     )
 
 
+def _model(
+    case: Case, parts: Parts, hidden: int, seed: int, **options: Any
+) -> tuple[KineFlow, bool]:
+    """Return an untrained flow on its linear head, and whether the residuals needed a floor."""
+    with isolated(derive_seed(seed, "weights")):
+        model = KineFlow(asdict(case.layout), hidden=hidden, **options)
+    return model, model.set_head(_head(case, parts))
+
+
+def _trained(
+    stage: Any, model: KineFlow, case: Case, parts: Parts, steps: int, seed: int
+) -> TrainedFlow:
+    return train_flow(
+        model,
+        parts.train,
+        parts.starts,
+        _plan(case, steps),
+        seed,
+        held=parts.few,
+        watch=lambda done: stage.progress(done.step, steps, loss=done.loss),
+    )
+
+
 def flow_trial(
     stage: Any,
     *,
@@ -76,20 +99,10 @@ def flow_trial(
     """Train one network on one set and score every way of sampling it."""
     if arm == "no_drivers":
         case = case.without_drivers()
-    parts, options = case.parts(), ARMS[arm]
-    with isolated(derive_seed(seed, "weights")):
-        model = KineFlow(asdict(case.layout), hidden=hidden, **options)
-    floored = model.set_head(_head(case, parts))
+    parts = case.parts()
+    model, floored = _model(case, parts, hidden, seed, **ARMS[arm])
     started = time.process_time()
-    trained = train_flow(
-        model,
-        parts.train,
-        parts.starts,
-        _plan(case, steps),
-        seed,
-        held=parts.few,
-        watch=lambda done: stage.progress(done.step, steps, loss=done.loss),
-    )
+    trained = _trained(stage, model, case, parts, steps, seed)
     ways = _Ways(model, parts.test, samples, calls, seed)
     found: dict[str, Any] = {
         "seconds_train": time.process_time() - started,
@@ -355,18 +368,8 @@ def own_trial(
 ) -> dict[str, Any]:
     """Train the flow on one's own series; score it beside the simple laws, and draw fans."""
     parts = case.parts()
-    with isolated(derive_seed(seed, "weights")):
-        model = KineFlow(asdict(case.layout), hidden=hidden)
-    model.set_head(_head(case, parts))
-    train_flow(
-        model,
-        parts.train,
-        parts.starts,
-        _plan(case, steps),
-        seed,
-        held=parts.few,
-        watch=lambda done: stage.progress(done.step, steps, loss=done.loss),
-    )
+    model, _ = _model(case, parts, hidden, seed)
+    _trained(stage, model, case, parts, steps, seed)
     ways = _Ways(model, parts.test, samples, calls, seed)
     simple = simple_trial(stage, case=case, steps=steps, samples=samples, seed=seed)["methods"]
     return {
